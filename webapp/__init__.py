@@ -1,0 +1,1 @@
+"""The web process: reads, enqueues, renders. It can not run a job by accident."""

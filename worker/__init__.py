@@ -1,0 +1,1 @@
+"""The jobs process: claims, runs, records. It knows nothing of Flask."""
