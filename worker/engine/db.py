@@ -1,0 +1,77 @@
+"""Connections and named statements. Verbs take the caller's connection and never commit."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, LiteralString, Protocol, cast, runtime_checkable
+
+import psycopg
+from psycopg import Connection
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_SQL = Path(__file__).parent / "sql"
+
+
+@runtime_checkable
+class Session(Protocol):
+    """The part of an SQLAlchemy session that the engine uses."""
+
+    def flush(self) -> None: ...
+    def connection(self) -> Any: ...
+
+
+def connect(url: str, role: str, *, autocommit: bool = True, pooled_ok: bool = True) -> Connection:
+    """Opens a connection that names its role and notices a dead network in seconds, not hours.
+
+    Statements are prepared by the driver only where no transaction pooler may stand between (pooled_ok=False).
+    """
+    return psycopg.connect(
+        url,
+        autocommit=autocommit,
+        application_name=f"nightshift {role}",
+        connect_timeout=5,
+        keepalives_idle=5,
+        keepalives_interval=2,
+        keepalives_count=3,
+        tcp_user_timeout=8000,
+        prepare_threshold=None if pooled_ok else 5,
+    )
+
+
+def connection_of(conn_or_session: Connection | Session) -> Connection:
+    """The psycopg connection of the caller's own transaction, from itself or from an SQLAlchemy session."""
+    if isinstance(conn_or_session, Connection):
+        return conn_or_session
+    if isinstance(conn_or_session, Session):
+        conn_or_session.flush()
+        driver = conn_or_session.connection().connection.driver_connection
+        if isinstance(driver, Connection):
+            return driver
+    raise TypeError("Give a psycopg connection, or an SQLAlchemy session that uses postgresql+psycopg.")
+
+
+@cache
+def statement(name: str) -> LiteralString:
+    """The text of a named statement. It comes from this package's files, so it counts as written by us."""
+    return cast("LiteralString", (_SQL / f"{name}.sql").read_text(encoding="utf-8"))
+
+
+def load_sql(folder: Path, name: str) -> LiteralString:
+    """The text of a job's own named statement, from the .sql file beside it."""
+    return cast("LiteralString", (folder / f"{name}.sql").read_text(encoding="utf-8"))
+
+
+def now(conn: Connection) -> datetime:
+    """The database's clock, the only one that decides."""
+    row = conn.execute("select clock_now()").fetchone()
+    assert row is not None
+    return cast("datetime", row[0])
+
+
+def column(rows: Iterable[tuple[Any, ...]]) -> list[Any]:
+    """The first column."""
+    return [row[0] for row in rows]
