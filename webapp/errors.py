@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import secrets
 
+import psycopg
 from flask import Flask, Response, render_template, request
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as pool_timeout
 from werkzeug.exceptions import HTTPException
 
 from webapp.extensions import db
@@ -29,16 +31,32 @@ def init_app(app: Flask) -> None:
     """Answers every error in the same manner."""
     app.register_error_handler(HTTPException, _http_error)
     app.register_error_handler(SQLAlchemyError, _database_error)
+    app.register_error_handler(psycopg.Error, _database_error)
     app.register_error_handler(Exception, _surprise)
 
 
-def is_outage(error: SQLAlchemyError) -> bool:
+DatabaseError = (SQLAlchemyError, psycopg.Error)  # the engine's verbs speak to psycopg itself
+
+
+def is_outage(error: Exception) -> bool:
     """Whether the database was away or busy, which passes, and not a mistake of ours."""
-    if isinstance(error, DBAPIError):
-        state = getattr(error.orig, "sqlstate", None)
-        # No connection (no state, or class 08), out of resources, cancelled by a timeout, shutting down, lock timeout.
-        return error.connection_invalidated or state is None or state[:2] in {"08", "53", "57"} or state == "55P03"
-    return type(error).__name__ == "TimeoutError"  # the pool's
+    if isinstance(error, pool_timeout):
+        return True
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    if not isinstance(cause, psycopg.Error):
+        return False
+    # Class 08: connection; 53: out of resources; 57: cancelled by a timeout or shutting down; 55P03: lock not available.
+    # A connection that could not be made, or that broke, has no state.
+    state = cause.sqlstate
+    return isinstance(cause, psycopg.OperationalError) and (state is None or state[:2] in {"08", "53", "57"} or state == "55P03")
+
+
+def forget_transaction() -> None:
+    """Rolls back what was begun; a connection that can't even do that is thrown away."""
+    try:
+        db.session.rollback()
+    except DatabaseError:
+        db.session.invalidate()
 
 
 def _http_error(error: HTTPException) -> Response:
@@ -51,8 +69,8 @@ def _http_error(error: HTTPException) -> Response:
     return response
 
 
-def _database_error(error: SQLAlchemyError) -> Response:
-    db.session.rollback()
+def _database_error(error: Exception) -> Response:
+    forget_transaction()
     if not is_outage(error):
         return _surprise(error)
     logger.warning("web.database_away path=%r error=%s", request.path, type(error).__name__)

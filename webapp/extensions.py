@@ -5,9 +5,7 @@ from flask_migrate import Migrate
 from flask_sqlalchemy import SQLAlchemy
 from htmx_flask import Htmx
 
-from webapp.models import Base
-
-db = SQLAlchemy(model_class=Base)
+db = SQLAlchemy()
 migrate = Migrate()
 htmx = Htmx()
 

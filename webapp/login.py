@@ -26,7 +26,7 @@ def sign_in() -> str | BaseResponse:
     """The form. Who is signed in already goes on."""
     back = guards.safe_path(request.args.get("next"))
     if guards.load_operator() is not None:
-        return redirect(back or url_for("dashboard.overview"), 303)
+        return redirect(back or url_for("dashboard.overview_page"), 303)
     return render_template("sign_in.html", next=back, name="", problem=None)
 
 
@@ -58,7 +58,7 @@ def start_session() -> BaseResponse:
     g.operator = guards.SignedIn(operator.id, operator.name, operator.role, now)
     guards.record("sign in", target)
     db.session.commit()
-    response = redirect(back or url_for("dashboard.overview"), 303)
+    response = redirect(back or url_for("dashboard.overview_page"), 303)
     guards.set_cookie(response, "nightshift", token, _SESSION_DAYS * 86_400)
     guards.set_cookie(response, "nightshift-visit", "", 0)
     return response

@@ -11,9 +11,9 @@ from concurrent.futures import Future
 from typing import Any
 
 from flask import Blueprint, Response, jsonify
-from sqlalchemy.exc import SQLAlchemyError
 
 from webapp import guards
+from webapp.errors import DatabaseError
 from webapp.extensions import connect
 from worker.engine import kinds
 from worker.engine.kinds import KindHealth
@@ -82,7 +82,7 @@ def blueprint(url: str) -> Blueprint:
 def _is_operator() -> bool:
     try:
         return guards.load_operator() is not None
-    except SQLAlchemyError:
+    except DatabaseError:
         return False  # the word matters more than the detail
 
 
