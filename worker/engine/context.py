@@ -19,8 +19,7 @@ import msgspec
 from psycopg import Connection, OperationalError
 
 from worker.engine import clean, db, queue
-from worker.engine.model import Args, Cancelled, Counts, Ended, Enqueued, Finish, Interrupted, Job, LeaseLost, Outcome
-from worker.engine.schedules import Schedule, next_after
+from worker.engine.model import Args, Cancelled, Counts, Ended, Enqueued, Finish, Interrupted, Job, Kind, LeaseLost, Outcome
 
 _LOG_LINES = 200
 _FLUSH_SECONDS = 1.0
@@ -38,9 +37,9 @@ class Context:
     """One attempt at one job. Used by one thread at a time."""
 
     job: Job
+    kind: Kind
     url: str
     worker: UUID
-    schedule: Schedule | None = None
     stop: Stop = field(default_factory=Stop)
     on_log: Callable[[str], None] | None = None
     is_settled: bool = False
@@ -97,9 +96,9 @@ class Context:
                 job=self.job, outcome=Outcome.COMPLETED, ended=Ended.COMPLETED, worker=self.worker,
                 duration=timedelta(seconds=time.monotonic() - self._started),
                 counts_json=clean.counts(counts), log_tail=self.log_tail() or None,
-                next_slot_at=next_slot(self.job, self.schedule, db.now(conn)),
+                next_slot_at=queue.next_slot(self.job, self.kind.schedule, self.kind.catch_up, db.now(conn)),
             )
-            if not queue.complete(conn, [finish]):
+            if not queue.finish(conn, [finish]):
                 raise LeaseLost(f"job {self.job.id} lost lease {self.job.lease}: its work was rolled back")
         self.is_settled = True
 
@@ -176,12 +175,3 @@ class _JobLog(logging.LoggerAdapter[logging.Logger]):
             text = clean.text(str(msg) % args if args else msg, 1000)
             write: Any = self.extra["write"]
             write(f"{logging.getLevelName(level).lower()} {text}")
-
-
-def next_slot(job: Job, schedule: Schedule | None, now: Any, catch_up: str = "latest") -> Any:
-    """When the next occurrence of a recurring row is due; None for a row that doesn't recur."""
-    if job.recurrence_key is None or schedule is None:
-        return None
-    if catch_up == "all" and job.slot_at is not None:
-        return next_after(schedule, job.slot_at)
-    return next_after(schedule, now)
