@@ -25,6 +25,7 @@ class Settings:
 
     database_url: str
     listen_url: str | None  # None: polling only
+    is_pooled: bool  # a transaction pooler stands before database_url
     secret_key: str
     slots: int
     lease: timedelta
@@ -66,10 +67,11 @@ def load(environ: Mapping[str, str] | None = None, *, web: bool = False) -> Sett
 
     url = get("DATABASE_URL", "", _postgres_url)
     direct = env.get("DATABASE_DIRECT_URL", "")
-    listen_url = None if direct == "none" else get("DATABASE_DIRECT_URL", env.get("DATABASE_URL", ""), _postgres_url) if direct else url
+    listen_url = None if direct == "none" else get("DATABASE_DIRECT_URL", "", _postgres_url) if direct else url
     settings = Settings(
         database_url=url or "",
         listen_url=listen_url,
+        is_pooled=bool(direct),
         secret_key=get("SECRET_KEY", "", _secret) if web else "",
         slots=get("JOBS_SLOTS", "8", _integer(1, 256)),
         lease=get("JOBS_LEASE_SECONDS", "30", _seconds(2, 3600)),
@@ -87,7 +89,9 @@ def _postgres_url(name: str, value: str) -> str:
     if not value:
         raise ValueError(f"{name} is missing: set it to the database's address, postgresql://user:password@host/name.")
     if urlsplit(value).scheme not in {"postgres", "postgresql"}:
-        raise ValueError(f"{name} must begin with postgresql:// (its value is not shown, since it may hold a password).")
+        raise ValueError(
+            f"{name} must begin with postgresql:// (its value is not shown, since it may hold a password)."
+        )
     return "postgresql" + value[len(urlsplit(value).scheme) :]
 
 

@@ -19,8 +19,18 @@ import msgspec
 from psycopg import Connection, OperationalError
 
 from worker.engine import clean, db, queue
-from worker.engine.model import Args, Cancelled, Counts, Ended, Enqueued, Finish, Interrupted, Job, LeaseLost, Outcome
-from worker.engine.schedules import Schedule, next_after
+from worker.engine.model import (
+    Args,
+    Cancelled,
+    Ended,
+    Enqueued,
+    Finish,
+    Interrupted,
+    Job,
+    Kind,
+    LeaseLost,
+    Outcome,
+)
 
 _LOG_LINES = 200
 _FLUSH_SECONDS = 1.0
@@ -38,9 +48,9 @@ class Context:
     """One attempt at one job. Used by one thread at a time."""
 
     job: Job
+    kind: Kind
     url: str
     worker: UUID
-    schedule: Schedule | None = None
     stop: Stop = field(default_factory=Stop)
     on_log: Callable[[str], None] | None = None
     is_settled: bool = False
@@ -94,12 +104,16 @@ class Context:
         with self.connection() as conn:
             yield conn
             finish = Finish(
-                job=self.job, outcome=Outcome.COMPLETED, ended=Ended.COMPLETED, worker=self.worker,
+                job=self.job,
+                outcome=Outcome.COMPLETED,
+                ended=Ended.COMPLETED,
+                worker=self.worker,
                 duration=timedelta(seconds=time.monotonic() - self._started),
-                counts_json=clean.counts(counts), log_tail=self.log_tail() or None,
-                next_slot_at=next_slot(self.job, self.schedule, db.now(conn)),
+                counts_json=clean.counts(counts),
+                log_tail=self.log_tail() or None,
+                next_slot_at=queue.next_slot(self.job, self.kind.schedule, self.kind.catch_up, db.now(conn)),
             )
-            if not queue.complete(conn, [finish]):
+            if not queue.finish(conn, [finish]):
                 raise LeaseLost(f"job {self.job.id} lost lease {self.job.lease}: its work was rolled back")
         self.is_settled = True
 
@@ -124,8 +138,13 @@ class Context:
                 return self.checkpoint(cursor, own)
         done, total, note = self._progress
         values = {
-            "id": self.job.id, "lease": self.job.lease, "cursor": clean.check_args(cursor),
-            "done": done, "total": total, "note": note, "log_tail": self.log_tail() or None,
+            "id": self.job.id,
+            "lease": self.job.lease,
+            "cursor": clean.check_args(cursor),
+            "done": done,
+            "total": total,
+            "note": note,
+            "log_tail": self.log_tail() or None,
         }
         if conn.execute(db.statement("checkpoint"), values).fetchone() is None:
             self.stop.reason = "lease lost"
@@ -133,7 +152,9 @@ class Context:
         self._flushed = time.monotonic()
         return None
 
-    def enqueue(self, conn: Connection, kind: str, args: Args | dict[str, Any] | None = None, **options: Any) -> Enqueued:
+    def enqueue(
+        self, conn: Connection, kind: str, args: Args | dict[str, Any] | None = None, **options: Any
+    ) -> Enqueued:
         """Asks for more work in the given transaction; by default for the same tenant."""
         return queue.enqueue(conn, kind, args, **{"tenant": self.job.tenant, **options})
 
@@ -159,7 +180,14 @@ class Context:
             return  # inside the handler's own transaction nobody would see it, and a failure here would end that
         self._flushed = time.monotonic()
         done, total, note = self._progress
-        values = {"id": self.job.id, "lease": self.job.lease, "done": done, "total": total, "note": note, "log_tail": self.log_tail()}
+        values = {
+            "id": self.job.id,
+            "lease": self.job.lease,
+            "done": done,
+            "total": total,
+            "note": note,
+            "log_tail": self.log_tail(),
+        }
         try:
             with self.connection() as conn:
                 conn.execute(db.statement("progress"), values)
@@ -176,12 +204,3 @@ class _JobLog(logging.LoggerAdapter[logging.Logger]):
             text = clean.text(str(msg) % args if args else msg, 1000)
             write: Any = self.extra["write"]
             write(f"{logging.getLevelName(level).lower()} {text}")
-
-
-def next_slot(job: Job, schedule: Schedule | None, now: Any, catch_up: str = "latest") -> Any:
-    """When the next occurrence of a recurring row is due; None for a row that doesn't recur."""
-    if job.recurrence_key is None or schedule is None:
-        return None
-    if catch_up == "all" and job.slot_at is not None:
-        return next_after(schedule, job.slot_at)
-    return next_after(schedule, now)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -11,7 +12,7 @@ import psycopg
 from psycopg import Connection
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 _SQL = Path(__file__).parent / "sql"
 
@@ -24,10 +25,10 @@ class Session(Protocol):
     def connection(self) -> Any: ...
 
 
-def connect(url: str, role: str, *, autocommit: bool = True, pooled_ok: bool = True) -> Connection:
+def connect(url: str, role: str, *, autocommit: bool = True, is_pooled: bool = False) -> Connection:
     """Opens a connection that names its role and notices a dead network in seconds, not hours.
 
-    Statements are prepared by the driver only where no transaction pooler may stand between (pooled_ok=False).
+    Behind a transaction pooler nothing is prepared, for the next statement may meet another session.
     """
     return psycopg.connect(
         url,
@@ -38,8 +39,32 @@ def connect(url: str, role: str, *, autocommit: bool = True, pooled_ok: bool = T
         keepalives_interval=2,
         keepalives_count=3,
         tcp_user_timeout=8000,
-        prepare_threshold=None if pooled_ok else 5,
+        prepare_threshold=None if is_pooled else 5,
     )
+
+
+class Link:
+    """A loop's connection: opened when needed, dropped after any error, so that the next turn starts afresh."""
+
+    def __init__(self, url: str, role: str, *, is_pooled: bool = False) -> None:
+        self._url, self._role, self._is_pooled = url, role, is_pooled
+        self._conn: Connection | None = None
+
+    @contextmanager
+    def use(self) -> Iterator[Connection]:
+        """The connection, in autocommit. An error of the database closes it, whatever state it is in."""
+        if self._conn is None or self._conn.closed:
+            self._conn = connect(self._url, self._role, is_pooled=self._is_pooled)
+        try:
+            yield self._conn
+        except psycopg.Error:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Lets go of the connection."""
+        if self._conn is not None:
+            self._conn.close()
 
 
 def connection_of(conn_or_session: Connection | Session) -> Connection:
@@ -57,12 +82,13 @@ def connection_of(conn_or_session: Connection | Session) -> Connection:
 @cache
 def statement(name: str) -> LiteralString:
     """The text of a named statement. It comes from this package's files, so it counts as written by us."""
-    return cast("LiteralString", (_SQL / f"{name}.sql").read_text(encoding="utf-8"))
+    return load_sql(_SQL, name)
 
 
 def load_sql(folder: Path, name: str) -> LiteralString:
     """The text of a job's own named statement, from the .sql file beside it."""
-    return cast("LiteralString", (folder / f"{name}.sql").read_text(encoding="utf-8"))
+    text: Any = (folder / f"{name}.sql").read_text(encoding="utf-8")
+    return cast("LiteralString", text)
 
 
 def now(conn: Connection) -> datetime:

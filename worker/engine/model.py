@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -39,7 +40,7 @@ class Args(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Base of every kind's args: frozen, and a field that the kind doesn't know is an error that names it."""
 
 
-class NoArgs(Args):
+class NoArgs(Args, frozen=True):
     """For kinds that take nothing."""
 
 
@@ -118,6 +119,7 @@ class Job:
     max_attempts: int
     deaths: int
     recurrence_key: str | None
+    is_recurring: bool  # its kind has a schedule, whether or not this row stands for a slot of it
     slot_at: datetime | None
     claimed_at: datetime  # by the database's clock
 
@@ -135,7 +137,7 @@ class Finish:
     """The end of one attempt, ready to be written: the fence (job_id, lease), the outcome, and what the history keeps.
 
     `ended` is None when the job goes back to the queue: then `delay` says when (None: as it was). `next_slot_at` is the
-    next occurrence of a recurring row. `finished_ago` is how long before this write the handler ended.
+    next occurrence of a recurring row. `finished` is when the handler ended, by this process's monotonic clock.
     """
 
     job: Job
@@ -143,7 +145,7 @@ class Finish:
     ended: Ended | None
     worker: UUID
     duration: timedelta = timedelta(0)
-    finished_ago: timedelta = timedelta(0)
+    finished: float = field(default_factory=time.monotonic)
     counts_json: str | None = None
     error: str | None = None
     log_tail: str | None = None

@@ -43,7 +43,9 @@ def present(conn: Connection, table: str) -> list[Partition]:
     for name, bound in conn.execute(db.statement("partitions_present"), {"table": table}):
         match = _BOUND.search(bound)
         if match is None:
-            raise PartitionError(f"{table} has a partition {name} with the bounds {bound}: Nightshift makes none like it.")
+            raise PartitionError(
+                f"{table} has a partition {name} with the bounds {bound}: Nightshift makes none like it."
+            )
         found.append(Partition(name, *(datetime.fromisoformat(text).astimezone(UTC) for text in match.groups())))
     return sorted(found, key=lambda partition: partition.from_at)
 
@@ -58,7 +60,9 @@ def missing(conn: Connection, table: str, *, months_ahead: int) -> list[Partitio
         if any(p.from_at <= start and p.until_at >= end for p in have):
             continue
         if overlap := [p.name for p in have if p.from_at < end and p.until_at > start]:
-            raise PartitionError(f"{', '.join(overlap)} covers only a part of {start:%Y-%m}: mend it by hand, Nightshift will not guess.")
+            raise PartitionError(
+                f"{', '.join(overlap)} covers only a part of {start:%Y-%m}: mend it by hand, Nightshift will not guess."
+            )
         lacking.append(Partition(f"{table}_{start:%Y_%m}", start, end))
     return lacking
 
@@ -72,12 +76,29 @@ def ensure(conn: Connection, *, months_ahead: int) -> list[str]:
     conn.execute("set local lock_timeout = '3s'")
     for table, column in _TABLES.items():
         for partition in missing(conn, table, months_ahead=months_ahead):
-            names = {"parent": sql.Identifier(table), "name": sql.Identifier(partition.name), "column": sql.Identifier(column),
-                     "check": sql.Identifier(f"{partition.name}_bounds"),
-                     "low": sql.Literal(partition.from_at), "high": sql.Literal(partition.until_at)}
-            conn.execute(sql.SQL("create table {name} (like {parent} including defaults including constraints including storage)").format(**names))
-            conn.execute(sql.SQL("alter table {name} add constraint {check} check ({column} >= {low} and {column} < {high})").format(**names))
-            conn.execute(sql.SQL("alter table {parent} attach partition {name} for values from ({low}) to ({high})").format(**names))
+            names = {
+                "parent": sql.Identifier(table),
+                "name": sql.Identifier(partition.name),
+                "column": sql.Identifier(column),
+                "check": sql.Identifier(f"{partition.name}_bounds"),
+                "low": sql.Literal(partition.from_at),
+                "high": sql.Literal(partition.until_at),
+            }
+            conn.execute(
+                sql.SQL(
+                    "create table {name} (like {parent} including defaults including constraints including storage)"
+                ).format(**names)
+            )
+            conn.execute(
+                sql.SQL(
+                    "alter table {name} add constraint {check} check ({column} >= {low} and {column} < {high})"
+                ).format(**names)
+            )
+            conn.execute(
+                sql.SQL("alter table {parent} attach partition {name} for values from ({low}) to ({high})").format(
+                    **names
+                )
+            )
             # The bound says the same from here on; the check was there so that attaching need not scan.
             conn.execute(sql.SQL("alter table {name} drop constraint {check}").format(**names))
             made.append(partition.name)
@@ -88,7 +109,9 @@ def finalize(conn: Connection, table: str) -> list[str]:
     """Completes detachments that a cut-off left pending; needs an autocommit connection."""
     pending = [name for (name,) in conn.execute(db.statement("partitions_pending"), {"table": table})]
     for name in pending:
-        conn.execute(sql.SQL("alter table {} detach partition {} finalize").format(sql.Identifier(table), sql.Identifier(name)))
+        conn.execute(
+            sql.SQL("alter table {} detach partition {} finalize").format(sql.Identifier(table), sql.Identifier(name))
+        )
         conn.execute(sql.SQL("drop table {}").format(sql.Identifier(name)))
     return pending
 

@@ -1,0 +1,210 @@
+"""An attempt in a process of its own: a fork of a clean server, in a session of its own, with bounded memory.
+
+The parent may kill it at any time; it notices its parent's death by the end of the pipe. Nothing but bytes comes back:
+log lines as they are written, and one Result. A child that ends without a Result has died, whatever its exit code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import logging
+import multiprocessing
+import os
+import resource
+import signal
+import sys
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+from multiprocessing.connection import Connection as Pipe
+from uuid import UUID
+
+import msgspec
+
+from worker.engine import executor
+from worker.engine.context import Context, Stop
+from worker.engine.executor import Result
+from worker.engine.model import Job, Kind, Outcome
+
+_POLL_SECONDS = 0.25
+_STOP_GRACE_SECONDS = 10.0
+_LOG_LINES = 200
+_MAX_MESSAGE = 4 * 1024 * 1024
+_KEPT_ENVIRONMENT = (
+    "PATH",
+    "HOME",
+    "LANG",
+    "LC_ALL",
+    "TZ",
+    "PYTHONPATH",
+    "VIRTUAL_ENV",
+    "TMPDIR",
+    "LD_LIBRARY_PATH",
+    "SSL_CERT_FILE",
+)
+
+_context = multiprocessing.get_context("forkserver")
+# Process.start and join reap every child they know of; two at once could read one's exit status twice.
+_reaping = threading.Lock()
+
+
+def prepare(modules: list[str]) -> None:
+    """Starts the fork server with these modules loaded. It and all children ignore SIGTERM: a platform sends it to every
+    process at once, and an attempt may go on until its parent has drained."""
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        _context.set_forkserver_preload(["worker.engine.child", *modules])
+        from multiprocessing import forkserver  # noqa: PLC0415  only the jobs process needs it
+
+        forkserver.ensure_running()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@dataclass(slots=True)
+class Run:
+    """What the parent needs to watch one child."""
+
+    job: Job
+    kind: Kind
+    url: str
+    worker: UUID
+    stop: Stop
+    log: deque[str]
+
+
+def run(watched: Run) -> Result:
+    """Runs one attempt in a child and waits for it, its deadline or the word to stop. Blocks; raises nothing of the child's."""
+    ours, theirs = _context.Pipe()
+    process = _context.Process(
+        target=_main,
+        args=(theirs, watched.job, watched.kind, watched.url, watched.worker),
+        name=f"nightshift {watched.kind.name}",
+    )
+    with _reaping:
+        process.start()
+    theirs.close()
+    try:
+        return _watch(watched, ours) or _death(process)
+    finally:
+        assert process.pid is not None
+        _kill(process.pid)
+        with _reaping:
+            process.join()
+        ours.close()
+
+
+def _watch(watched: Run, pipe: Pipe) -> Result | None:
+    """The child's Result, or why it was stopped; None when it died."""
+    ends = time.monotonic() + watched.kind.deadline.total_seconds()
+    told: float | None = None
+    while (left := ends - time.monotonic()) > 0:
+        reason = watched.stop.reason
+        if reason is not None and told is None:
+            told = time.monotonic()
+            with contextlib.suppress(OSError):
+                pipe.send_bytes(reason.encode())
+        if (stopped := _stopped(reason, told)) is not None:
+            return stopped
+        try:
+            if pipe.poll(min(_POLL_SECONDS, left)):
+                message = pipe.recv_bytes(_MAX_MESSAGE)
+                if message[:1] == b"R":
+                    return msgspec.json.decode(message[1:], type=Result)
+                watched.log.append(message[1:].decode(errors="replace"))
+        except (EOFError, OSError):
+            return None
+    return Result(Outcome.FAILED, error=executor.overran(watched.kind))
+
+
+def _stopped(reason: str | None, told: float | None) -> Result | None:
+    """What comes of a child that must not go on; None while it may."""
+    if reason == "lease lost":
+        return Result(None)
+    if reason == "killed":
+        return Result(Outcome.INTERRUPTED, error="cut off at shutdown")
+    if reason == "cancelled" and told is not None and time.monotonic() - told > _STOP_GRACE_SECONDS:
+        return Result(Outcome.CANCELLED, error="cancelled; it did not stop by itself and was killed")
+    return None
+
+
+def _death(process: multiprocessing.process.BaseProcess) -> Result:
+    with _reaping:
+        process.join(timeout=5)
+    code = process.exitcode
+    how = (
+        "closed its pipe"
+        if code is None
+        else f"was killed by {_signal_name(-code)}"
+        if code < 0
+        else f"exited with code {code}"
+    )
+    return Result(Outcome.FAILED, error=f"the process that ran it {how} without a result")
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _kill(pid: int) -> None:
+    # The group first: what the attempt itself started goes with it. It has none until the child made its session.
+    for kill in (os.killpg, os.kill):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            kill(pid, signal.SIGKILL)
+
+
+def _main(pipe: Pipe, job: Job, kind: Kind, url: str, worker: UUID) -> None:
+    os.setsid()
+    _die_with_parent()
+    _limit(kind)
+    for name in set(os.environ) - set(_KEPT_ENVIRONMENT):
+        del os.environ[name]
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(levelname)s %(name)s %(message)s")
+    stop = Stop()
+    sending = threading.Lock()
+
+    def send(message: bytes) -> None:
+        with sending, contextlib.suppress(OSError):
+            pipe.send_bytes(message)
+
+    threading.Thread(target=_listen, args=(pipe, stop), daemon=True).start()
+    ctx = Context(job, kind, url, worker, stop=stop, on_log=lambda line: send(b"L" + line.encode(errors="replace")))
+    result = executor.attempt(ctx)
+    send(b"R" + msgspec.json.encode(result))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # threads that the handler left behind end here too
+
+
+def _listen(pipe: Pipe, stop: Stop) -> None:
+    while True:
+        try:
+            stop.reason = pipe.recv_bytes(100).decode()
+        except (EOFError, OSError):
+            os._exit(70)  # the parent is gone: whatever this attempt does now, its lease will not be renewed
+
+
+def _die_with_parent() -> None:
+    # The pipe's end needs the interpreter to run; the kernel's signal also reaches a child that is stuck in C.
+    if sys.platform == "linux":
+        pr_set_pdeathsig = 1
+        ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL)
+
+
+def _limit(kind: Kind) -> None:
+    # Data memory, not address space: libraries map far more than they use.
+    limit = kind.memory_mb * 1024 * 1024
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def log_tail(lines: deque[str]) -> str | None:
+    """The lines that came through the pipe, as the run keeps them."""
+    return "\n".join(lines) or None

@@ -1,0 +1,214 @@
+"""The places in which jobs run: threads, a number for each queue. Knows no SQL; what ended is taken by the consumer.
+
+An attempt of a kind with isolation="process", or of a job whose owner died under it before, spends its slot watching a
+child. A thread can't be killed: at its deadline it is asked by an exception, and after a grace its job is failed without
+it, and another thread takes its place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+from uuid import UUID
+
+from worker.engine import child, executor
+from worker.engine.context import Context, Stop
+from worker.engine.executor import DeadlineExceeded, Result
+from worker.engine.model import Finish, Job, Kind, Outcome
+
+log = logging.getLogger("nightshift.slots")
+
+_OVERRUN_GRACE_SECONDS = 5.0
+_AHEAD_SECONDS = 0.1
+_AHEAD_LIMIT = 500
+
+
+@dataclass(slots=True, eq=False)
+class Attempt:
+    """A claimed job on its way through a slot. Times are of the monotonic clock."""
+
+    job: Job
+    kind: Kind
+    claimed: float
+    stop: Stop = field(default_factory=Stop)
+    started: float | None = None
+    thread_id: int | None = None
+    is_child: bool = False
+    asked: float | None = None
+    is_ended: bool = False
+    lines: deque[str] = field(default_factory=lambda: deque(maxlen=200))
+
+
+class Slots:
+    """Runs attempts and keeps account of what this process holds."""
+
+    def __init__(
+        self, url: str, worker: UUID, kinds: Mapping[str, Kind], queues: Mapping[str, int], wake: Callable[[], None]
+    ) -> None:
+        self._url, self._worker, self._kinds, self._wake = url, worker, kinds, wake
+        self.queues = dict(queues)
+        self._waiting: dict[str, SimpleQueue[Attempt | None]] = {name: SimpleQueue() for name in queues}
+        self._held: dict[int, Attempt] = {}
+        self._done: deque[Finish] = deque()
+        self._seconds: dict[str, float] = dict.fromkeys(queues, 1.0)
+        self._lock = threading.Lock()
+        self.stuck = 0
+        for name, count in queues.items():
+            for _ in range(count):
+                self._start_thread(name)
+
+    def room(self, queue: str) -> int:
+        """How many more jobs of a queue to claim: its free slots, and, when jobs are short, a tenth of a second's worth ahead."""
+        slots = self.queues[queue]
+        ahead = min(_AHEAD_LIMIT, int(slots * _AHEAD_SECONDS / max(self._seconds[queue], 1e-4)))
+        if ahead <= slots:
+            ahead = 0
+        with self._lock:
+            return max(0, slots + ahead - sum(a.job.queue == queue for a in self._held.values()))
+
+    def submit(self, jobs: Sequence[Job]) -> None:
+        """Takes claimed jobs; each is run as soon as its queue has a slot."""
+        now = time.monotonic()
+        attempts = [Attempt(job, self._kinds[job.kind], now) for job in jobs]
+        with self._lock:
+            self._held.update((a.job.id, a) for a in attempts)
+        for attempt in attempts:
+            self._waiting[attempt.job.queue].put(attempt)
+
+    def take(self) -> list[Finish]:
+        """What ended since the last call, to be written; the jobs are held until `let_go`."""
+        finishes = []
+        with contextlib.suppress(IndexError):
+            while True:
+                finishes.append(self._done.popleft())
+        return finishes
+
+    def give_back(self, finishes: Sequence[Finish]) -> None:
+        """What could not be written stands first again."""
+        self._done.extendleft(reversed(finishes))
+
+    def held(self) -> list[Attempt]:
+        """All that this process has a lease on, waiting for a slot or running."""
+        with self._lock:
+            return list(self._held.values())
+
+    def let_go(self, job_ids: Sequence[int]) -> None:
+        """The jobs are written, or lost: no heartbeat for them any more."""
+        with self._lock:
+            for job_id in job_ids:
+                self._held.pop(job_id, None)
+
+    def drain(self) -> None:
+        """Tells all that run to stop when they can, and gives back what had not begun."""
+        for name in self.queues:
+            with contextlib.suppress(Empty):
+                while (attempt := self._waiting[name].get_nowait()) is not None:
+                    self._end(attempt, Result(Outcome.INTERRUPTED, error="given back at shutdown"))
+        for attempt in self.held():
+            self.tell(attempt, "shutdown")
+
+    def cut_off(self) -> None:
+        """Gives back what still runs: children are killed; threads are left behind, their late writes refused by the fence."""
+        for attempt in self.held():
+            attempt.stop.reason = "killed"
+            if not attempt.is_child and attempt.started is not None:
+                self._end(attempt, Result(Outcome.INTERRUPTED, error="cut off at shutdown"))
+
+    def tell(self, attempt: Attempt, reason: str) -> None:
+        """Asks an attempt to stop; the first reason stands, but a lost lease outdoes any other."""
+        if attempt.stop.reason is None or reason == "lease lost":
+            attempt.stop.reason = reason
+
+    def watch(self) -> None:
+        """Ends attempts in threads that overran their deadline: first by an exception, then without their thread."""
+        now = time.monotonic()
+        for attempt in self.held():
+            if (
+                attempt.is_ended
+                or attempt.is_child
+                or attempt.started is None
+                or now < attempt.started + attempt.kind.deadline.total_seconds()
+            ):
+                continue
+            if attempt.asked is None:
+                attempt.asked = now
+                self.tell(attempt, "deadline")
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                    ctypes.c_ulong(attempt.thread_id or 0), ctypes.py_object(DeadlineExceeded)
+                )
+            elif now > attempt.asked + _OVERRUN_GRACE_SECONDS:
+                log.error(
+                    "job.stuck kind=%s job=%d: its thread can't be stopped, another takes its slot",
+                    attempt.job.kind,
+                    attempt.job.id,
+                )
+                self._end(
+                    attempt, Result(Outcome.FAILED, error=f"{executor.overran(attempt.kind)}; its thread is still busy")
+                )
+                self.stuck += 1
+                self._start_thread(attempt.job.queue)
+
+    def _start_thread(self, queue: str) -> None:
+        threading.Thread(target=self._work, args=(queue,), name=f"slot {queue}", daemon=True).start()
+
+    def _work(self, queue: str) -> None:
+        while True:
+            try:
+                attempt = self._waiting[queue].get()
+                if attempt is None:
+                    return
+                attempt.thread_id, attempt.started = threading.get_ident(), time.monotonic()
+                if attempt.job.deaths or attempt.kind.isolation == "process":
+                    attempt.is_child = True
+                    result = child.run(
+                        child.Run(attempt.job, attempt.kind, self._url, self._worker, attempt.stop, attempt.lines)
+                    )
+                else:
+                    result = executor.attempt(
+                        Context(
+                            attempt.job,
+                            attempt.kind,
+                            self._url,
+                            self._worker,
+                            stop=attempt.stop,
+                            on_log=attempt.lines.append,
+                        )
+                    )
+                if not self._end(attempt, result):
+                    return  # this thread was given up and another has its slot
+            except DeadlineExceeded:
+                continue  # it came just after the handler's end; `watch` settles the attempt
+            except Exception:
+                log.exception("slot.failed queue=%s", queue)
+
+    def _end(self, attempt: Attempt, result: Result) -> bool:
+        """Records how an attempt ended, once; False when someone else did."""
+        with self._lock:
+            if attempt.is_ended:
+                return False
+            attempt.is_ended = True
+            started = attempt.started or time.monotonic()
+            self._seconds[attempt.job.queue] += 0.1 * (time.monotonic() - started - self._seconds[attempt.job.queue])
+            if result.outcome is None:
+                self._held.pop(attempt.job.id, None)
+            else:
+                self._done.append(
+                    executor.finish(
+                        attempt.job,
+                        attempt.kind,
+                        result,
+                        worker=self._worker,
+                        claimed=attempt.claimed,
+                        started=started,
+                        log_tail=child.log_tail(attempt.lines),
+                    )
+                )
+        self._wake()
+        return True

@@ -1,0 +1,2 @@
+-- A process that ended as it should.
+delete from processes where id = %(id)s::uuid
