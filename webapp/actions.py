@@ -41,7 +41,11 @@ def run_now(kind: str) -> Response:
         done = kinds.run_now(db.session, kind)
         if done.state == "running":
             found = job_query.job(db.session, done.job_id)
-            since = f" for {span(g.operator.now - found.live.locked_at)}" if found and found.live and found.live.locked_at else ""
+            since = (
+                f" for {span(g.operator.now - found.live.locked_at)}"
+                if found and found.live and found.live.locked_at
+                else ""
+            )
             return f"{kind} is running already{since}. Nothing was changed."
         if done.state == "moved":
             return f"{kind}: its next run was moved to now."
@@ -101,7 +105,9 @@ def retry(job_id: int) -> Response:
     def verb() -> str:
         done = queue.requeue(db.session, job_id)
         if done is None:
-            raise NightshiftError(f"Job {job_id} can't be retried: it runs, waits for other jobs, completed, or its row is gone.")
+            raise NightshiftError(
+                f"Job {job_id} can't be retried: it runs, waits for other jobs, completed, or its row is gone."
+            )
         return f"Job {job_id} is queued again." if done.is_new else f"Job {job_id} is due now."
 
     return _act("retry", f"job {job_id}", verb, home=url_for("dashboard.job_page", job_id=job_id))
@@ -134,7 +140,13 @@ def _resume(noun: str, name: str, verb: Callable[..., bool], *, home: str) -> Re
 
 
 def _act(
-    action: str, target: str, verb: Callable[[], str], *, home: str, reason: str | None = None, details: dict[str, Any] | None = None
+    action: str,
+    target: str,
+    verb: Callable[[], str],
+    *,
+    home: str,
+    reason: str | None = None,
+    details: dict[str, Any] | None = None,
 ) -> Response:
     try:
         if "\0" in target or len(target) > 300:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from flask import Blueprint, Response, abort, g, make_response, render_template, request
 from htmx_flask import request as htmx_request
@@ -20,10 +21,11 @@ from webapp.queries import kind as kind_query
 from webapp.queries import night, overview, trail
 from webapp.reasons import why
 from worker.engine.model import Outcome
-from worker.engine.schedules import Schedule, describe, next_after, parse
+from worker.engine.schedules import Cron, describe, next_after, parse
 
 _BIGGEST_ID = 2**63 - 1
 _STOP_POLLING = 286  # htmx's own code: swap this answer, and poll no more
+Parts = dict[str, panels.Panel[Any]]
 _STATUSES = ("running", "queued", "waiting")
 blueprint = Blueprint("dashboard", __name__)
 
@@ -32,7 +34,7 @@ blueprint = Blueprint("dashboard", __name__)
 @guards.permission("viewer")
 def overview_page() -> Response:
     """Is the night fine? Kinds, queues, processes."""
-    parts = {
+    parts: Parts = {
         "kinds": panels.read(lambda: overview.kinds(db.session)),
         "lanes": panels.read(lambda: overview.lanes(db.session)),
         "unknown": panels.read(lambda: overview.unknown_kinds(db.session)),
@@ -55,14 +57,24 @@ def kind_page(kind: str) -> Response:
         cursor = None if after is None else kind_query.Cursor.parse(after)
     except (ValueError, OverflowError):
         abort(400)
-    parts = {
+    parts: Parts = {
         "live": panels.read(lambda: kind_query.live(db.session, kind)),
         "history": panels.read(lambda: kind_query.history(db.session, kind, after=cursor, outcome=outcome)),
     }
     due, zone, problem = _next_due(found.schedule, g.operator.now)
     return _page(
-        "kind.html", parts, polls=cursor is None, kind=found, describe=_in_words, due=due, zone=zone, schedule_problem=problem,
-        outcome=outcome, outcomes=list(Outcome), after=after,
+        "kind.html",
+        parts,
+        polls=cursor is None,
+        kind=found,
+        needs_args=kind_query.needs_args(found),
+        describe=_in_words,
+        due=due,
+        zone=zone,
+        schedule_problem=problem,
+        outcome=outcome,
+        outcomes=list(Outcome),
+        after=after,
     )
 
 
@@ -90,7 +102,9 @@ def job_args(job_id: int) -> Response:
     return _as_text(job_query.args(db.session, job_id))
 
 
-@blueprint.get("/jobs/<int(max=9223372036854775807):job_id>/attempts/<int(max=2147483647):lease>/<any(error, log):part>")
+@blueprint.get(
+    "/jobs/<int(max=9223372036854775807):job_id>/attempts/<int(max=2147483647):lease>/<any(error, log):part>"
+)
 @guards.permission("viewer")
 def attempt_text(job_id: int, lease: int, part: str) -> Response:
     """The error or the log tail of one attempt whole, as text."""
@@ -106,7 +120,7 @@ def jobs_page() -> Response:
     if filters.get("status", "running") not in _STATUSES:
         abort(400)
     before = _before()
-    parts = {
+    parts: Parts = {
         "jobs": panels.read(lambda: jobs_query.jobs(db.session, filters, before=before)),
         "around": panels.read(lambda: jobs_query.surroundings(db.session)),
     }
@@ -119,22 +133,33 @@ def actions_page() -> Response:
     """Who did what, and what was refused."""
     target = _text("target", request.args["target"]) if request.args.get("target") else None
     before = _before()
-    parts = {"trail": panels.read(lambda: trail.actions(db.session, before=before, target=target))}
+    parts: Parts = {"trail": panels.read(lambda: trail.actions(db.session, before=before, target=target))}
     return _page("actions.html", parts, polls=False, target=target)
 
 
-def _page(template: str, parts: dict[str, panels.Panel[Any]], *, polls: bool = True, **values: Any) -> Response:
+def _page(template: str, parts: Parts, *, polls: bool = True, **values: Any) -> Response:
     """Renders a page around its panels, with the line on the night first."""
     signs = panels.read(lambda: night.signs(db.session))
-    line = judge(signs.value) if signs.value else Night("failing", "The database did not say in time whether the night is fine.")
+    line = (
+        judge(signs.value)
+        if signs.value
+        else Night("failing", "The database did not say in time whether the night is fine.")
+    )
     health = {found.kind: found for found in signs.value.health} if signs.value else {}
     every = panels.poll_seconds(signs, *parts.values())
     layout = "fragment.html" if _is_fragment() else "base.html"
     return make_response(
         render_template(
-            template, layout=layout, night=line, health=health, poll=f"every {every}s, wake" if polls else None,
+            template,
+            layout=layout,
+            night=line,
+            health=health,
+            poll=f"every {every}s, wake" if polls else None,
             pauses=actions.PAUSES,
-            now=signs.value.now if signs.value else g.operator.now, here=request.full_path.rstrip("?"), **parts, **values,
+            now=signs.value.now if signs.value else g.operator.now,
+            here=request.full_path.rstrip("?"),
+            **parts,
+            **values,
         )
     )
 
@@ -176,17 +201,17 @@ def _in_words(schedule: str | None) -> str:
         return schedule
 
 
-def _next_due(schedule: str | None, now: datetime) -> tuple[list[datetime], Any, str | None]:
+def _next_due(schedule: str | None, now: datetime) -> tuple[list[datetime], ZoneInfo | None, str | None]:
     """The next five due times, the schedule's zone, and why they can't be told if so."""
     if schedule is None:
         return [], None, None
     due: list[datetime] = []
     try:
-        parsed: Schedule = parse(schedule)
+        parsed = parse(schedule)
         at = now
         for _ in range(5):
             at = next_after(parsed, at)
             due.append(at)
     except (ValueError, KeyError, OverflowError) as error:
         return due, None, f"This schedule can't be read: {error}"
-    return due, getattr(parsed, "zone", None), None
+    return due, ZoneInfo(parsed.zone) if isinstance(parsed, Cron) else None, None

@@ -8,7 +8,7 @@ import secrets
 import psycopg
 from flask import Flask, Response, render_template, request
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
-from sqlalchemy.exc import TimeoutError as pool_timeout
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from werkzeug.exceptions import HTTPException
 
 from webapp.extensions import db
@@ -40,7 +40,7 @@ DatabaseError = (SQLAlchemyError, psycopg.Error)  # the engine's verbs speak to 
 
 def is_outage(error: Exception) -> bool:
     """Whether the database was away or busy, which passes, and not a mistake of ours."""
-    if isinstance(error, pool_timeout):
+    if isinstance(error, PoolTimeout):
         return True
     cause = error.orig if isinstance(error, DBAPIError) else error
     if not isinstance(cause, psycopg.Error):
@@ -48,7 +48,9 @@ def is_outage(error: Exception) -> bool:
     # Class 08: connection; 53: out of resources; 57: cancelled by a timeout or shutting down; 55P03: lock not available.
     # A connection that could not be made, or that broke, has no state.
     state = cause.sqlstate
-    return isinstance(cause, psycopg.OperationalError) and (state is None or state[:2] in {"08", "53", "57"} or state == "55P03")
+    return isinstance(cause, psycopg.OperationalError) and (
+        state is None or state[:2] in {"08", "53", "57"} or state == "55P03"
+    )
 
 
 def forget_transaction() -> None:
@@ -56,7 +58,7 @@ def forget_transaction() -> None:
     try:
         db.session.rollback()
     except DatabaseError:
-        db.session.invalidate()
+        db.session().invalidate()
 
 
 def _http_error(error: HTTPException) -> Response:

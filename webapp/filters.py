@@ -29,18 +29,31 @@ def init_app(app: Flask) -> None:
         return url_for("static", filename=name, v=digest(name))
 
     app.jinja_env.filters.update(
-        ago=words.ago, exact=words.exact, span=words.span, duration=words.duration, capped=words.capped, size=words.size,
-        counts=counts, slots=slots, last_line=last_line,
+        ago=words.ago,
+        exact=words.exact,
+        span=words.span,
+        duration=words.duration,
+        capped=words.capped,
+        size=words.size,
+        counts=counts,
+        slots=slots,
+        headline=headline,
     )
     app.jinja_env.globals.update(
-        asset=asset, late_in_words=late_in_words, bar_height=bar_height, timeline=timeline, is_paused=is_paused, percent=percent
+        asset=asset,
+        late_in_words=late_in_words,
+        bar_height=bar_height,
+        timeline=timeline,
+        is_paused=is_paused,
+        percent=percent,
     )
 
 
-def last_line(text: str) -> str:
-    """The last line that says something: of a traceback, the error itself."""
-    lines = text.strip().splitlines()
-    return lines[-1] if lines else ""
+def headline(text: str) -> str:
+    """The line that says what went wrong: of a traceback the one after its frames, else the last."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    after_frames = next((at + 1 for at in range(len(lines) - 1, -1, -1) if lines[at].startswith("  ")), len(lines) - 1)
+    return lines[min(after_frames, len(lines) - 1)].strip() if lines else ""
 
 
 def is_paused(row: Any, now: datetime) -> bool:
@@ -60,7 +73,9 @@ def percent(part: int | None, whole: int | None) -> int | None:
     return min(max(part * 100 // whole, 0), 100)
 
 
-def timeline(runs: Sequence[Any], enqueued_at: datetime, now: datetime, width: float = 1000) -> list[tuple[Any, float, float]]:
+def timeline(
+    runs: Sequence[Any], enqueued_at: datetime, now: datetime, width: float = 1000
+) -> list[tuple[Any, float, float]]:
     """Each run with the left edge and the width of its bar; the whole is from enqueueing to the last end (or now)."""
     ends = [run["finished_at"] or now for run in runs]
     start = min([enqueued_at, *(run["started_at"] for run in runs)])

@@ -196,7 +196,9 @@ def _visit() -> str:
 # The audit trail
 
 
-def record(action: str, target: str, *, result: str = "done", reason: str | None = None, details: dict[str, Any] | None = None) -> None:
+def record(
+    action: str, target: str, *, result: str = "done", reason: str | None = None, details: dict[str, Any] | None = None
+) -> None:
     """Adds an audit row to the transaction that is open. Texts are cut and cleaned: an audit row must never be why an action fails."""
     operator = g.get("operator")
     db.session.add(

@@ -40,7 +40,9 @@ def start_session() -> BaseResponse:
     wait = delay(access.refused(db.session, target=target, address=request.remote_addr or ""))
     if wait > 0:
         problem = f"Too many wrong tries from here. Try again in {wait} s."
-        return Response(render_template("sign_in.html", next=back, name=name, problem=problem), 429, {"Retry-After": str(wait)})
+        return Response(
+            render_template("sign_in.html", next=back, name=name, problem=problem), 429, {"Retry-After": str(wait)}
+        )
     operator = operators.verify(connection_of(db.session), name, password)
     if operator is None:
         guards.record("sign in", target, result="refused", reason="wrong name or password")
@@ -53,7 +55,9 @@ def start_session() -> BaseResponse:
     if (old := guards.session_token()) is not None:
         db.session.execute(delete(OperatorSession).where(OperatorSession.token_hash == guards.token_hash(old)))
     db.session.add(
-        OperatorSession(token_hash=guards.token_hash(token), operator_id=operator.id, expires_at=now + timedelta(days=_SESSION_DAYS))
+        OperatorSession(
+            token_hash=guards.token_hash(token), operator_id=operator.id, expires_at=now + timedelta(days=_SESSION_DAYS)
+        )
     )
     g.operator = guards.SignedIn(operator.id, operator.name, operator.role, now)
     guards.record("sign in", target)

@@ -9,7 +9,19 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ARRAY, BigInteger, DateTime, FetchedValue, ForeignKey, Identity, Integer, LargeBinary, SmallInteger, Text, Uuid
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    DateTime,
+    FetchedValue,
+    ForeignKey,
+    Identity,
+    Integer,
+    LargeBinary,
+    SmallInteger,
+    Text,
+    Uuid,
+)
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 

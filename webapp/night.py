@@ -47,22 +47,43 @@ def judge(signs: Signs) -> Night:
     paused = [h for h in signs.health if h.state == "paused"]
     if signs.alive == 0:
         if signs.last_seen_at is None:
-            return Night("failing", "Nothing can run: no jobs process has been here.", "Start one: ./nightshift up, or the Procfile's jobs line.")
-        return Night("failing", "Nothing can run: no jobs process is alive.", f"The last was seen {ago(signs.last_seen_at, signs.now)}.")
+            how = "Start one: ./nightshift up, or the Procfile's jobs line."
+            return Night("failing", "Nothing can run: no jobs process has been here.", how)
+        return Night(
+            "failing",
+            "Nothing can run: no jobs process is alive.",
+            f"The last was seen {ago(signs.last_seen_at, signs.now)}.",
+        )
     if late:
         first = late[0]
         more = f" So {'is' if len(late) == 2 else 'are'} {len(late) - 1} more." if len(late) > 1 else ""
-        last = "has never completed" if first.last_completed_at is None else f"last completed {ago(first.last_completed_at, signs.now)}"
-        return Night("failing", f"The night is not fine: {first.kind} is late.",
-                     f"It {last} and should have by {ago(first.late_after, signs.now)}.{more}", first.kind)
+        last = (
+            "has never completed"
+            if first.last_completed_at is None
+            else f"last completed {ago(first.last_completed_at, signs.now)}"
+        )
+        return Night(
+            "failing",
+            f"The night is not fine: {first.kind} is late.",
+            f"It {last} and should have by {ago(first.late_after, signs.now)}.{more}",
+            first.kind,
+        )
     if signs.failed:
         first_failed = signs.failed[0]
         others = f" {len(signs.failed) - 1} more did too." if len(signs.failed) > 1 else ""
         how = "failed" if first_failed.outcome == "failed" else "was abandoned: its process died"
-        return Night("attention", f"The night is fine so far, but the last run of {first_failed.kind} {how}.",
-                     f"That was {ago(first_failed.finished_at, signs.now)}; nothing is late yet.{others}", first_failed.kind)
+        return Night(
+            "attention",
+            f"The night is fine so far, but the last run of {first_failed.kind} {how}.",
+            f"That was {ago(first_failed.finished_at, signs.now)}; nothing is late yet.{others}",
+            first_failed.kind,
+        )
     if not signs.health:
-        return Night("fine", "The night is quiet: no recurring kinds are published yet.", "A jobs process publishes them when it starts.")
+        return Night(
+            "fine",
+            "The night is quiet: no recurring kinds are published yet.",
+            "A jobs process publishes them when it starts.",
+        )
     return _fine(signs, paused)
 
 
@@ -86,4 +107,8 @@ def _recurring(count: int) -> str:
 def late_in_words(health: KindHealth, now: datetime) -> str:
     """When a kind that is on time would become late, or since when it is."""
     difference: timedelta = health.late_after - now
-    return f"late since {span(-difference)}" if difference < timedelta(0) else f"late in {span(difference)} without a completed run"
+    return (
+        f"late since {span(-difference)}"
+        if difference < timedelta(0)
+        else f"late in {span(difference)} without a completed run"
+    )

@@ -10,13 +10,19 @@ from webapp.words import ago, span
 
 def why(job: Any, around: Surroundings) -> tuple[str, bool]:
     """The reason, and whether someone should look: a wait that passes by itself is not worth an operator's eye."""
-    kind = around.kinds.get(job["kind"])
     if job["status"] == "running":
-        asked = job["cancel_requested_at"]
-        return ("asked to stop", False) if asked else (f"running for {span(around.now - job['locked_at'])}", False)
+        return (
+            f"running for {span(around.now - job['locked_at'])}{', asked to stop' if job['cancel_requested_at'] else ''}",
+            False,
+        )
     if job["status"] == "waiting":
         count = job["waiting_for"]
         return f"waits for {count} other job{'' if count == 1 else 's'}", False
+    return _held(job, around) or _unclaimed(job, around)
+
+
+def _held(job: Any, around: Surroundings) -> tuple[str, bool] | None:
+    kind = around.kinds.get(job["kind"])
     if kind is None or kind["is_retired"]:
         return "no process knows this kind", True
     if job["queue"] in around.paused_queues:
@@ -28,7 +34,7 @@ def why(job: Any, around: Surroundings) -> tuple[str, bool]:
         return f"due {ago(job['run_at'], around.now)}{attempt}", False
     if kind["is_recurring"] and job["kind"] in around.running_kinds:
         return "its kind is running already, and never runs twice at once", False
-    return _unclaimed(job, around)
+    return None
 
 
 def _unclaimed(job: Any, around: Surroundings) -> tuple[str, bool]:

@@ -56,4 +56,8 @@ def size(characters: int) -> str:
     """How long a text is, in round words."""
     if characters < 1000:
         return f"{characters} characters"
-    return f"{characters / 1000:.0f} thousand characters" if characters < 1_000_000 else f"{characters / 1e6:.1f} million characters"
+    return (
+        f"{characters / 1000:.0f} thousand characters"
+        if characters < 1_000_000
+        else f"{characters / 1e6:.1f} million characters"
+    )

@@ -56,7 +56,9 @@ def set_password(conn: Connection, name: str, password: str) -> bool:
     """Changes the password and ends that operator's sessions; False when there is no such operator."""
     _check(password)
     values = {"name": name, "hash": generate_password_hash(password)}
-    row = conn.execute("update operators set password_hash = %(hash)s where name = %(name)s returning id", values).fetchone()
+    row = conn.execute(
+        "update operators set password_hash = %(hash)s where name = %(name)s returning id", values
+    ).fetchone()
     if row is None:
         return False
     conn.execute("delete from operator_sessions where operator_id = %s", row)
@@ -69,7 +71,9 @@ def verify(conn: Connection, name: str, password: str) -> Operator | None:
         return None
     row = None
     if "\0" not in name:
-        row = conn.execute("select id, name, role, password_hash, disabled_at from operators where name = %s", [name]).fetchone()
+        row = conn.execute(
+            "select id, name, role, password_hash, disabled_at from operators where name = %s", [name]
+        ).fetchone()
     matches = check_password_hash(_nobody() if row is None else row[3], password)
     if row is None or not matches or row[4] is not None:
         return None

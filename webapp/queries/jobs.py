@@ -62,14 +62,31 @@ def jobs(db: Db, filters: dict[str, str], *, before: int | None = None) -> Liste
         (func.pg_column_size(Job.args) <= _SMALL_BYTES, func.left(cast(Job.args, Text), 120)),
         else_=None,
     )
-    query: Any = select(
-        Job.id, Job.kind, Job.queue, Job.tenant, Job.status, Job.run_at, Job.attempt, Job.priority, Job.locked_at, Job.created_at,
-        Job.cancel_requested_at, Job.recurrence_key, Job.waiting_for, func.left(Job.last_error, 200).label("last_error"),
-        func.coalesce(Job.max_attempts, JobKind.max_attempts, 5).label("max_attempts"),
-        preview.label("args"), func.pg_column_size(Job.args).label("args_bytes"),
-        JobProgress.done, JobProgress.total, func.left(JobProgress.note, 120).label("note"),
-    ).join(JobKind, JobKind.kind == Job.kind, isouter=True).join(
-        JobProgress, (JobProgress.job_id == Job.id) & (JobProgress.lease == Job.lease), isouter=True
+    query: Any = (
+        select(
+            Job.id,
+            Job.kind,
+            Job.queue,
+            Job.tenant,
+            Job.status,
+            Job.run_at,
+            Job.attempt,
+            Job.priority,
+            Job.locked_at,
+            Job.created_at,
+            Job.cancel_requested_at,
+            Job.recurrence_key,
+            Job.waiting_for,
+            func.right(Job.last_error, 600).label("last_error"),
+            func.coalesce(Job.max_attempts, JobKind.max_attempts, 5).label("max_attempts"),
+            preview.label("args"),
+            func.pg_column_size(Job.args).label("args_bytes"),
+            JobProgress.done,
+            JobProgress.total,
+            func.left(JobProgress.note, 120).label("note"),
+        )
+        .join(JobKind, JobKind.kind == Job.kind, isouter=True)
+        .join(JobProgress, (JobProgress.job_id == Job.id) & (JobProgress.lease == Job.lease), isouter=True)
     )
     for name, value in filters.items():
         query = query.where(FILTERS[name] == value)

@@ -56,6 +56,17 @@ def kind(db: Db, name: str) -> JobKind | None:
     return db.get(JobKind, name)
 
 
+def needs_args(found: JobKind) -> bool:
+    """Whether a job of the kind can't be enqueued without args, so that a button alone can't run it."""
+
+    def has_required(schema: Any) -> bool:
+        if isinstance(schema, dict):
+            return bool(schema.get("required")) or any(has_required(part) for part in schema.values())
+        return isinstance(schema, list) and any(has_required(part) for part in schema)
+
+    return found.schedule is None and has_required(found.args_schema)
+
+
 def live(db: Db, name: str) -> Sequence[RowMapping]:
     """What runs, and the recurring row that waits."""
     return db.execute(_LIVE, {"kind": name}).mappings().all()
@@ -64,8 +75,16 @@ def live(db: Db, name: str) -> Sequence[RowMapping]:
 def history(db: Db, name: str, *, after: Cursor | None = None, outcome: str | None = None) -> History:
     """Runs that are over. Text columns are cut: the job's page has them whole."""
     runs: Any = select(
-        Run.job_id, Run.lease, Run.attempt, Run.outcome, Run.ended, Run.started_at, Run.finished_at, Run.duration_ms,
-        func.left(cast(Run.counts, Text), 500).label("counts"), func.left(Run.error, 300).label("error"),
+        Run.job_id,
+        Run.lease,
+        Run.attempt,
+        Run.outcome,
+        Run.ended,
+        Run.started_at,
+        Run.finished_at,
+        Run.duration_ms,
+        func.left(cast(Run.counts, Text), 500).label("counts"),
+        func.right(Run.error, 600).label("error"),
     ).where(Run.kind == name, Run.outcome != "running", Run.finished_at.is_not(None))
     if outcome is not None:
         runs = runs.where(Run.outcome == outcome)

@@ -19,7 +19,7 @@ _KINDS = text("""
     select k.kind, k.description, k.queue, k.schedule, k.schedule_error, k.last_completed_at,
            k.paused_at, k.paused_by, k.paused_reason, k.paused_until,
            n.run_at as next_run_at, n.attempt as next_attempt, r.id as running_id, r.locked_at as running_since,
-           p.done, p.total, p.note
+           p.done, p.total, p.note, coalesce(jsonb_path_exists(k.args_schema, '$.**.required[*]'), false) as needs_args
     from job_kinds k
     left join lateral (
         select run_at, attempt from jobs j where j.recurrence_key is not null and j.kind = k.kind and j.status = 'queued'
@@ -36,7 +36,7 @@ _KINDS = text("""
 
 _STRIPS = text("""
     select k.kind, r.job_id, r.lease, r.outcome, r.attempt, r.started_at, r.finished_at, r.duration_ms,
-           left(r.counts::text, 500) as counts, left(r.error, 200) as error
+           left(r.counts::text, 500) as counts, right(r.error, 600) as error
     from (select kind from job_kinds where retired_at is null order by schedule is null, kind limit 500) k
     cross join lateral (
         select * from job_runs where kind = k.kind order by finished_at desc limit :strip
@@ -45,28 +45,26 @@ _STRIPS = text("""
 """)
 
 # Names of queues without reading all of `jobs`: each step jumps to the next name in the index.
-_LANES = """
+_NAMES = text("""
     with recursive hop(queue) as (
         (select queue from jobs where status = 'queued' order by queue limit 1)
         union all
         select (select j.queue from jobs j where j.status = 'queued' and j.queue > hop.queue order by j.queue limit 1)
         from hop where hop.queue is not null
-    ),
-    lane as (
+    )
+    select queue from (
         select queue from (select queue from hop where queue is not null limit 200) found
         union select queue from queues
         union select queue from job_kinds where retired_at is null
         union select queue from jobs where status = 'running'
-    )
-"""
+    ) known order by queue limit 100
+""")
 
 # A range of the claim index for each priority: rows that are not due yet are never walked over.
-_QUEUES = text(
-    _LANES
-    + """
+_QUEUES = text("""
     select l.queue, due.count as due, oldest.run_at as oldest_due_at, later.count as scheduled, running.count as running,
            q.paused_at, q.paused_by, q.paused_reason, q.paused_until
-    from (select queue from lane order by queue limit 100) l
+    from unnest(cast(:names as text[])) l(queue)
     left join queues q on q.queue = l.queue
     cross join lateral (
         select count(*) from (
@@ -94,18 +92,15 @@ _QUEUES = text(
         select count(*) from (select 1 from jobs j where j.status = 'running' and j.queue = l.queue limit :cap) y
     ) running
     order by l.queue
-"""
-)
+""")
 
 _WAITING = text("""
-    select queue, count(*) from (select queue from jobs where status = 'waiting' limit :cap) x group by queue
+    select queue, count(*) as jobs from (select queue from jobs where status = 'waiting' limit :cap) x group by queue
 """)
 
 # What nobody can run stays at the front of its queue, so the first due rows of each are enough to find it.
-_UNKNOWN = text(
-    _LANES
-    + """
-    select x.kind, count(*) as jobs from (select queue from lane order by queue limit 100) l
+_UNKNOWN = text("""
+    select x.kind, count(*) as jobs from unnest(cast(:names as text[])) l(queue)
     cross join generate_series(0, 9) p
     cross join lateral (
         select j.kind from jobs j where j.queue = l.queue and j.priority = p::smallint and j.status = 'queued'
@@ -113,8 +108,7 @@ _UNKNOWN = text(
     ) x
     where not exists (select from job_kinds k where k.kind = x.kind and k.retired_at is null)
     group by x.kind order by 2 desc limit 20
-"""
-)
+""")
 
 _PROCESSES = text("""
     select id, host, pid, version, kinds, queues, busy, state, listener, listener_since, clock_skew_ms, started_at, seen_at,
@@ -162,17 +156,20 @@ def kinds(db: Db) -> list[KindRow]:
 
 def lanes(db: Db) -> list[Lane]:
     """Every queue that is known or has live jobs."""
-    waiting: dict[str, int] = {queue: count for queue, count in db.execute(_WAITING, {"cap": CAP + 1})}
-    found = []
-    for row in db.execute(_QUEUES, {"cap": CAP + 1}).mappings():
-        found.append(Lane(waiting=waiting.pop(row["queue"], 0), **row))
+    waiting: dict[str, int] = {row.queue: row.jobs for row in db.execute(_WAITING, {"cap": CAP + 1})}
+    rows = db.execute(_QUEUES, {"cap": CAP + 1, "names": _names(db)}).mappings()
+    found = [Lane(waiting=waiting.pop(row["queue"], 0), **row) for row in rows]
     found += [Lane(queue, 0, 0, 0, count, None, None, None, None, None) for queue, count in waiting.items()]
     return found
 
 
+def _names(db: Db) -> list[str]:
+    return list(db.execute(_NAMES).scalars())
+
+
 def unknown_kinds(db: Db) -> Sequence[RowMapping]:
     """Kinds of due jobs that no catalogue has published."""
-    return db.execute(_UNKNOWN).mappings().all()
+    return db.execute(_UNKNOWN, {"names": _names(db)}).mappings().all()
 
 
 def processes(db: Db) -> Sequence[RowMapping]:
@@ -194,5 +191,8 @@ def counts(text_of_counts: str | None) -> list[tuple[str, str]]:
         return []
     if not isinstance(found, dict):
         return []
-    return [(name, f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value))
-            for name, value in found.items() if isinstance(value, int | str | bool)]
+    return [
+        (name, f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value))
+        for name, value in found.items()
+        if isinstance(value, int | str | bool)
+    ]
