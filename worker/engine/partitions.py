@@ -83,6 +83,7 @@ def ensure(conn: Connection, *, months_ahead: int) -> list[str]:
     """
     made = []
     conn.execute(sql.SQL("set local lock_timeout = {}").format(_LOCK_WAIT))
+    conn.execute(db.statement("partitions_lock"))
     for table, column in _TABLES.items():
         for partition in missing(conn, table, months_ahead=months_ahead):
             names = {
