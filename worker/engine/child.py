@@ -32,7 +32,18 @@ _POLL_SECONDS = 0.25
 _STOP_GRACE_SECONDS = 10.0
 _LOG_LINES = 200
 _MAX_MESSAGE = 4 * 1024 * 1024
-_KEPT_ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "PYTHONPATH", "VIRTUAL_ENV", "TMPDIR", "LD_LIBRARY_PATH", "SSL_CERT_FILE")
+_KEPT_ENVIRONMENT = (
+    "PATH",
+    "HOME",
+    "LANG",
+    "LC_ALL",
+    "TZ",
+    "PYTHONPATH",
+    "VIRTUAL_ENV",
+    "TMPDIR",
+    "LD_LIBRARY_PATH",
+    "SSL_CERT_FILE",
+)
 
 _context = multiprocessing.get_context("forkserver")
 # Process.start and join reap every child they know of; two at once could read one's exit status twice.
@@ -67,7 +78,9 @@ class Run:
 def run(run: Run) -> Result:
     """Runs one attempt in a child and waits for it, its deadline or the word to stop. Blocks; raises nothing of the child's."""
     ours, theirs = _context.Pipe()
-    process = _context.Process(target=_main, args=(theirs, run.job, run.kind, run.url, run.worker), name=f"nightshift {run.kind.name}")
+    process = _context.Process(
+        target=_main, args=(theirs, run.job, run.kind, run.url, run.worker), name=f"nightshift {run.kind.name}"
+    )
     with _reaping:
         process.start()
     theirs.close()
@@ -116,7 +129,13 @@ def _death(process: multiprocessing.process.BaseProcess) -> Result:
     with _reaping:
         process.join(timeout=5)
     code = process.exitcode
-    how = "closed its pipe" if code is None else f"was killed by {_signal_name(-code)}" if code < 0 else f"exited with code {code}"
+    how = (
+        "closed its pipe"
+        if code is None
+        else f"was killed by {_signal_name(-code)}"
+        if code < 0
+        else f"exited with code {code}"
+    )
     return Result(Outcome.FAILED, error=f"the process that ran it {how} without a result")
 
 

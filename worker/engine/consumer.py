@@ -39,7 +39,9 @@ class Turn:
 class Consumer:
     """Feeds the slots of one process."""
 
-    def __init__(self, link: db.Link, slots: Slots, kinds: Mapping[str, Kind], *, worker: UUID, lease: timedelta, poll: timedelta) -> None:
+    def __init__(
+        self, link: db.Link, slots: Slots, kinds: Mapping[str, Kind], *, worker: UUID, lease: timedelta, poll: timedelta
+    ) -> None:
         self._link, self._slots, self._kinds = link, slots, kinds
         self._worker, self._lease, self._poll = worker, lease, poll
         self.wake = threading.Event()
@@ -48,7 +50,9 @@ class Consumer:
     def turn(self) -> Turn:
         """Writes what ended and claims for the free slots. On an error of the database what ended is kept for the next turn."""
         finishes = self._slots.take()
-        rooms = {} if self.is_draining else {name: room for name in self._slots.queues if (room := self._slots.room(name))}
+        rooms = (
+            {} if self.is_draining else {name: room for name in self._slots.queues if (room := self._slots.room(name))}
+        )
         try:
             with self._link.use() as conn:
                 claimed = self._exchange(conn, finishes, rooms)
@@ -93,13 +97,17 @@ class Consumer:
                 self._write_alone(conn, finish)
             return self._write_and_claim(conn, [], rooms, names)
 
-    def _write_and_claim(self, conn: Connection, finishes: Sequence[Finish], rooms: Mapping[str, int], names: list[str]) -> list[Job]:
+    def _write_and_claim(
+        self, conn: Connection, finishes: Sequence[Finish], rooms: Mapping[str, int], names: list[str]
+    ) -> list[Job]:
         claimed: list[Job] = []
         with conn.transaction():
             for start in range(0, len(finishes), _MOST_FINISHES):
                 self._write(conn, finishes[start : start + _MOST_FINISHES])
             for name, room in rooms.items():
-                claimed += queue.claim(conn, queue=name, kinds=names, limit=room, worker=self._worker, lease=self._lease)
+                claimed += queue.claim(
+                    conn, queue=name, kinds=names, limit=room, worker=self._worker, lease=self._lease
+                )
         return claimed
 
     def _write(self, conn: Connection, finishes: Sequence[Finish]) -> None:
@@ -108,9 +116,23 @@ class Consumer:
             job = finish.job
             if job.id in written:
                 level = logging.ERROR if finish.ended == "failed" else logging.INFO
-                log.log(level, "job.%s kind=%s job=%d attempt=%d lease=%d", finish.ended or finish.outcome, job.kind, job.id, job.attempt, job.lease)
+                log.log(
+                    level,
+                    "job.%s kind=%s job=%d attempt=%d lease=%d",
+                    finish.ended or finish.outcome,
+                    job.kind,
+                    job.id,
+                    job.attempt,
+                    job.lease,
+                )
             else:
-                log.warning("job.lease_lost kind=%s job=%d lease=%d outcome=%s was not written", job.kind, job.id, job.lease, finish.outcome)
+                log.warning(
+                    "job.lease_lost kind=%s job=%d lease=%d outcome=%s was not written",
+                    job.kind,
+                    job.id,
+                    job.lease,
+                    finish.outcome,
+                )
 
     def _write_alone(self, conn: Connection, finish: Finish) -> None:
         try:

@@ -19,7 +19,19 @@ import msgspec
 from psycopg import Connection, OperationalError
 
 from worker.engine import clean, db, queue
-from worker.engine.model import Args, Cancelled, Counts, Ended, Enqueued, Finish, Interrupted, Job, Kind, LeaseLost, Outcome
+from worker.engine.model import (
+    Args,
+    Cancelled,
+    Counts,
+    Ended,
+    Enqueued,
+    Finish,
+    Interrupted,
+    Job,
+    Kind,
+    LeaseLost,
+    Outcome,
+)
 
 _LOG_LINES = 200
 _FLUSH_SECONDS = 1.0
@@ -93,9 +105,13 @@ class Context:
         with self.connection() as conn:
             yield conn
             finish = Finish(
-                job=self.job, outcome=Outcome.COMPLETED, ended=Ended.COMPLETED, worker=self.worker,
+                job=self.job,
+                outcome=Outcome.COMPLETED,
+                ended=Ended.COMPLETED,
+                worker=self.worker,
                 duration=timedelta(seconds=time.monotonic() - self._started),
-                counts_json=clean.counts(counts), log_tail=self.log_tail() or None,
+                counts_json=clean.counts(counts),
+                log_tail=self.log_tail() or None,
                 next_slot_at=queue.next_slot(self.job, self.kind.schedule, self.kind.catch_up, db.now(conn)),
             )
             if not queue.finish(conn, [finish]):
@@ -123,8 +139,13 @@ class Context:
                 return self.checkpoint(cursor, own)
         done, total, note = self._progress
         values = {
-            "id": self.job.id, "lease": self.job.lease, "cursor": clean.check_args(cursor),
-            "done": done, "total": total, "note": note, "log_tail": self.log_tail() or None,
+            "id": self.job.id,
+            "lease": self.job.lease,
+            "cursor": clean.check_args(cursor),
+            "done": done,
+            "total": total,
+            "note": note,
+            "log_tail": self.log_tail() or None,
         }
         if conn.execute(db.statement("checkpoint"), values).fetchone() is None:
             self.stop.reason = "lease lost"
@@ -132,7 +153,9 @@ class Context:
         self._flushed = time.monotonic()
         return None
 
-    def enqueue(self, conn: Connection, kind: str, args: Args | dict[str, Any] | None = None, **options: Any) -> Enqueued:
+    def enqueue(
+        self, conn: Connection, kind: str, args: Args | dict[str, Any] | None = None, **options: Any
+    ) -> Enqueued:
         """Asks for more work in the given transaction; by default for the same tenant."""
         return queue.enqueue(conn, kind, args, **{"tenant": self.job.tenant, **options})
 
@@ -158,7 +181,14 @@ class Context:
             return  # inside the handler's own transaction nobody would see it, and a failure here would end that
         self._flushed = time.monotonic()
         done, total, note = self._progress
-        values = {"id": self.job.id, "lease": self.job.lease, "done": done, "total": total, "note": note, "log_tail": self.log_tail()}
+        values = {
+            "id": self.job.id,
+            "lease": self.job.lease,
+            "done": done,
+            "total": total,
+            "note": note,
+            "log_tail": self.log_tail(),
+        }
         try:
             with self.connection() as conn:
                 conn.execute(db.statement("progress"), values)

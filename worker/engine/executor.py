@@ -58,7 +58,9 @@ def attempt(ctx: Context) -> Result:
         try:
             args = msgspec.convert(clean.json_args(ctx.job.args_json), ctx.kind.args)
         except (clean.ArgsError, msgspec.ValidationError) as error:
-            return Result(Outcome.FAILED, error=f"args do not fit {ctx.kind.name}: {clean.text(error, 2000)}", is_final=True)
+            return Result(
+                Outcome.FAILED, error=f"args do not fit {ctx.kind.name}: {clean.text(error, 2000)}", is_final=True
+            )
         result = _result(ctx.kind.run(ctx, args))
     except BaseException as error:  # noqa: BLE001  a handler may raise anything, SystemExit and worse included
         result = _raised(ctx, error)
@@ -70,7 +72,9 @@ def attempt(ctx: Context) -> Result:
 def _result(verdict: Verdict) -> Result:
     match verdict:
         case Snooze(delay, reason):
-            return Result(Outcome.SNOOZED, error=clean.text(reason, 2000) or None, delay_seconds=max(0.0, delay.total_seconds()))
+            return Result(
+                Outcome.SNOOZED, error=clean.text(reason, 2000) or None, delay_seconds=max(0.0, delay.total_seconds())
+            )
         case Cancel(reason):
             return Result(Outcome.CANCELLED, error=clean.text(reason))
         case Fail(reason):
@@ -99,7 +103,9 @@ def overran(kind: Kind) -> str:
     return f"overran its deadline of {kind.deadline} and was stopped"
 
 
-def finish(job: Job, kind: Kind, result: Result, *, worker: UUID, claimed: float, started: float, log_tail: str | None = None) -> Finish:
+def finish(
+    job: Job, kind: Kind, result: Result, *, worker: UUID, claimed: float, started: float, log_tail: str | None = None
+) -> Finish:
     """What becomes of the job (`claimed` and `started` by this process's monotonic clock): retried after a delay, snoozed, given back, or ended with the next occurrence beside it."""
     assert result.outcome is not None
     finished = time.monotonic()
@@ -123,9 +129,19 @@ def finish(job: Job, kind: Kind, result: Result, *, worker: UUID, claimed: float
         case unreachable:
             assert_never(unreachable)
     return Finish(
-        job=job, outcome=result.outcome, ended=ended, worker=worker, duration=timedelta(seconds=finished - started),
-        finished=finished, counts_json=result.counts_json, error=result.error, log_tail=log_tail or None, delay=delay,
-        next_slot_at=None if ended is None else _next_slot(job, kind, job.claimed_at + timedelta(seconds=finished - claimed)),
+        job=job,
+        outcome=result.outcome,
+        ended=ended,
+        worker=worker,
+        duration=timedelta(seconds=finished - started),
+        finished=finished,
+        counts_json=result.counts_json,
+        error=result.error,
+        log_tail=log_tail or None,
+        delay=delay,
+        next_slot_at=None
+        if ended is None
+        else _next_slot(job, kind, job.claimed_at + timedelta(seconds=finished - claimed)),
         is_charged=result.outcome not in {Outcome.SNOOZED, Outcome.INTERRUPTED},
     )
 

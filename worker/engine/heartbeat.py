@@ -20,7 +20,16 @@ log = logging.getLogger("nightshift.heartbeat")
 class Heartbeat:
     """A thread of its own, so that neither a busy consumer nor a draining one lets a lease run out."""
 
-    def __init__(self, link: db.Link, slots: Slots, *, worker: UUID, lease: timedelta, listener_state: Callable[[], str], state: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        link: db.Link,
+        slots: Slots,
+        *,
+        worker: UUID,
+        lease: timedelta,
+        listener_state: Callable[[], str],
+        state: Callable[[], str],
+    ) -> None:
         self._link, self._slots, self._worker, self._lease = link, slots, worker, lease
         self._listener_state, self._state = listener_state, state
         self._beaten: dict[tuple[int, int], float] = {}
@@ -33,7 +42,11 @@ class Heartbeat:
         with self._link.use() as conn:
             beats = queue.extend(conn, list(held), lease=self._lease) if held else []
             values = {
-                "id": self._worker, "busy": len(held), "state": self._state(), "listener": self._listener_state(), "epoch": time.time(),
+                "id": self._worker,
+                "busy": len(held),
+                "state": self._state(),
+                "listener": self._listener_state(),
+                "epoch": time.time(),
             }
             conn.execute(db.statement("process_seen"), values)
         for beat in beats:
@@ -54,7 +67,11 @@ class Heartbeat:
         for attempt in self._slots.held():
             renewed = self._beaten.get((attempt.job.id, attempt.job.lease), attempt.claimed)
             if renewed < limit and attempt.stop.reason != "lease lost" and not attempt.is_ended:
-                log.warning("job.lease_lost kind=%s job=%d: no heartbeat got through for a lease", attempt.job.kind, attempt.job.id)
+                log.warning(
+                    "job.lease_lost kind=%s job=%d: no heartbeat got through for a lease",
+                    attempt.job.kind,
+                    attempt.job.id,
+                )
                 self._slots.tell(attempt, "lease lost")
 
     def run(self, is_over: threading.Event) -> None:

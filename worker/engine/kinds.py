@@ -18,13 +18,21 @@ from worker.engine.schedules import is_slot, next_after, parse, widest_gap
 
 def publish(conn: Connection, kinds: Iterable[Kind], queues: Iterable[str] = ()) -> None:
     """Writes what the catalogue says to `job_kinds`, where the claim, the page and other programs read it."""
-    for kind in sorted(kinds, key=lambda kind: kind.name):  # in one order, so that two starting processes can't deadlock
+    for kind in sorted(
+        kinds, key=lambda kind: kind.name
+    ):  # in one order, so that two starting processes can't deadlock
         values = {
-            "kind": kind.name, "description": kind.description, "queue": kind.queue, "catch_up": kind.catch_up,
+            "kind": kind.name,
+            "description": kind.description,
+            "queue": kind.queue,
+            "catch_up": kind.catch_up,
             "schedule": None if kind.schedule is None else str(kind.schedule),
             "widest_gap_seconds": None if kind.schedule is None else int(widest_gap(kind.schedule).total_seconds()),
-            "isolation": kind.isolation, "deadline_seconds": int(kind.deadline.total_seconds()), "max_attempts": kind.max_attempts,
-            "history_days": kind.history_days, "args_schema": msgspec.json.encode(msgspec.json.schema(kind.args)).decode(),
+            "isolation": kind.isolation,
+            "deadline_seconds": int(kind.deadline.total_seconds()),
+            "max_attempts": kind.max_attempts,
+            "history_days": kind.history_days,
+            "args_schema": msgspec.json.encode(msgspec.json.schema(kind.args)).decode(),
         }
         conn.execute(db.statement("kind_publish"), values)
     for name in sorted(queues):
@@ -105,7 +113,9 @@ def _put_right(conn: Connection, kind: Kind, row: tuple[Any, ...]) -> bool:
     return conn.execute(db.statement("recurrence_move"), values).fetchone() is not None
 
 
-def pause(conn_or_session: Connection | db.Session, kind: str, *, by: str, reason: str, until: datetime | None = None) -> bool:
+def pause(
+    conn_or_session: Connection | db.Session, kind: str, *, by: str, reason: str, until: datetime | None = None
+) -> bool:
     """No job of the kind is claimed from the commit on; what runs goes on. False: no such kind."""
     return _switch(conn_or_session, "kind_pause", {"name": kind, "by": by, "reason": reason, "until": until})
 
@@ -115,7 +125,9 @@ def resume(conn_or_session: Connection | db.Session, kind: str) -> bool:
     return _switch(conn_or_session, "kind_resume", {"name": kind})
 
 
-def pause_queue(conn_or_session: Connection | db.Session, name: str, *, by: str, reason: str, until: datetime | None = None) -> bool:
+def pause_queue(
+    conn_or_session: Connection | db.Session, name: str, *, by: str, reason: str, until: datetime | None = None
+) -> bool:
     """As pause, for all jobs of a queue."""
     return _switch(conn_or_session, "queue_pause", {"name": name, "by": by, "reason": reason, "until": until})
 

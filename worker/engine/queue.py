@@ -40,8 +40,14 @@ def enqueue(
     conn = db.connection_of(conn_or_session)
     _check_options(kind, run_at, queue, priority, tenant, unique_key, max_attempts)
     values = {
-        "kind": kind, "args": check_args(conn, kind, args), "run_at": run_at, "queue": queue, "priority": priority,
-        "tenant": tenant, "unique_key": unique_key, "max_attempts": max_attempts,
+        "kind": kind,
+        "args": check_args(conn, kind, args),
+        "run_at": run_at,
+        "queue": queue,
+        "priority": priority,
+        "tenant": tenant,
+        "unique_key": unique_key,
+        "max_attempts": max_attempts,
     }
     while True:
         row = conn.execute(db.statement("enqueue"), values).fetchone()
@@ -53,22 +59,38 @@ def enqueue(
 
 
 def _check_options(
-    kind: str, run_at: datetime | None, queue: str | None, priority: int | None, tenant: str | None, unique_key: str | None,
+    kind: str,
+    run_at: datetime | None,
+    queue: str | None,
+    priority: int | None,
+    tenant: str | None,
+    unique_key: str | None,
     max_attempts: int | None,
 ) -> None:
-    for name, text, limit in (("kind", kind, 100), ("queue", queue, 100), ("tenant", tenant, 200), ("unique_key", unique_key, 512)):
+    for name, text, limit in (
+        ("kind", kind, 100),
+        ("queue", queue, 100),
+        ("tenant", tenant, 200),
+        ("unique_key", unique_key, 512),
+    ):
         if text is None:
             continue
         if not isinstance(text, str) or (not text and name != "tenant") or clean.text(text, limit) != text:
-            raise EnqueueError(f"{name} must be text of 1 to {limit} bytes without NUL or broken characters, not {clean.text(repr(text), 80)}.")
+            raise EnqueueError(
+                f"{name} must be text of 1 to {limit} bytes without NUL or broken characters, not {clean.text(repr(text), 80)}."
+            )
     if run_at is not None and (not isinstance(run_at, datetime) or run_at.tzinfo is None):
         raise EnqueueError(f"run_at must be a datetime with a time zone, not {clean.text(repr(run_at), 80)}.")
     for name, number, low, high in (("priority", priority, 0, 9), ("max_attempts", max_attempts, 1, 1_000_000)):
         if number is not None and (not isinstance(number, int) or not low <= number <= high):
-            raise EnqueueError(f"{name} must be a whole number from {low} to {high}, not {clean.text(repr(number), 80)}.")
+            raise EnqueueError(
+                f"{name} must be a whole number from {low} to {high}, not {clean.text(repr(number), 80)}."
+            )
 
 
-def claim(conn: Connection, *, queue: str, kinds: Sequence[str], limit: int, worker: UUID, lease: timedelta) -> list[Job]:
+def claim(
+    conn: Connection, *, queue: str, kinds: Sequence[str], limit: int, worker: UUID, lease: timedelta
+) -> list[Job]:
     """Takes up to `limit` due jobs of one queue, the most urgent first; the lease runs from now, by the database's clock.
 
     Raises psycopg's UniqueViolation when another process claimed a job of the same recurring kind at this very moment:
@@ -202,7 +224,16 @@ def recover(conn: Connection, *, limit: int = 500) -> list[Dead]:
     dead = []
     for row in conn.execute(db.statement("recover"), {"limit": limit}).fetchall():
         worker, age, is_cancelled, schedule, catch_up = row[15:]
-        dead.append(Dead(_job(row), worker, timedelta(seconds=age), is_cancelled, schedule and parse(schedule), catch_up or "latest"))
+        dead.append(
+            Dead(
+                _job(row),
+                worker,
+                timedelta(seconds=age),
+                is_cancelled,
+                schedule and parse(schedule),
+                catch_up or "latest",
+            )
+        )
     return dead
 
 

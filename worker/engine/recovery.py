@@ -25,7 +25,13 @@ def turn(conn: Connection) -> int:
             dead = queue.recover(conn, limit=_BATCH)
             queue.finish(conn, [_finish(one) for one in dead])
         for one in dead:
-            log.warning("job.abandoned kind=%s job=%d attempt=%d lease=%d", one.job.kind, one.job.id, one.job.attempt, one.job.lease)
+            log.warning(
+                "job.abandoned kind=%s job=%d attempt=%d lease=%d",
+                one.job.kind,
+                one.job.id,
+                one.job.attempt,
+                one.job.lease,
+            )
         recovered += len(dead)
         if len(dead) < _BATCH:
             return recovered
@@ -41,6 +47,12 @@ def _finish(dead: queue.Dead) -> Finish:
         next_slot_at = None
     last = f"; it was attempt {job.attempt} of {job.max_attempts}" if ended is Ended.FAILED else ""
     return Finish(
-        job=job, outcome=Outcome.ABANDONED, ended=ended, worker=dead.worker, duration=max(dead.age, timedelta(0)), finished=time.monotonic(),
-        error=f"its process died or lost the database: the lease ran out{last}", next_slot_at=next_slot_at,
+        job=job,
+        outcome=Outcome.ABANDONED,
+        ended=ended,
+        worker=dead.worker,
+        duration=max(dead.age, timedelta(0)),
+        finished=time.monotonic(),
+        error=f"its process died or lost the database: the lease ran out{last}",
+        next_slot_at=next_slot_at,
     )

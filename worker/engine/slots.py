@@ -49,7 +49,9 @@ class Attempt:
 class Slots:
     """Runs attempts and keeps account of what this process holds."""
 
-    def __init__(self, url: str, worker: UUID, kinds: Mapping[str, Kind], queues: Mapping[str, int], wake: Callable[[], None]) -> None:
+    def __init__(
+        self, url: str, worker: UUID, kinds: Mapping[str, Kind], queues: Mapping[str, int], wake: Callable[[], None]
+    ) -> None:
         self._url, self._worker, self._kinds, self._wake = url, worker, kinds, wake
         self.queues = dict(queues)
         self._waiting: dict[str, SimpleQueue[Attempt | None]] = {name: SimpleQueue() for name in queues}
@@ -128,15 +130,28 @@ class Slots:
         """Ends attempts in threads that overran their deadline: first by an exception, then without their thread."""
         now = time.monotonic()
         for attempt in self.held():
-            if attempt.is_ended or attempt.is_child or attempt.started is None or now < attempt.started + attempt.kind.deadline.total_seconds():
+            if (
+                attempt.is_ended
+                or attempt.is_child
+                or attempt.started is None
+                or now < attempt.started + attempt.kind.deadline.total_seconds()
+            ):
                 continue
             if attempt.asked is None:
                 attempt.asked = now
                 self.tell(attempt, "deadline")
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(attempt.thread_id or 0), ctypes.py_object(DeadlineExceeded))
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                    ctypes.c_ulong(attempt.thread_id or 0), ctypes.py_object(DeadlineExceeded)
+                )
             elif now > attempt.asked + _OVERRUN_GRACE_SECONDS:
-                log.error("job.stuck kind=%s job=%d: its thread can't be stopped, another takes its slot", attempt.job.kind, attempt.job.id)
-                self._end(attempt, Result(Outcome.FAILED, error=f"{executor.overran(attempt.kind)}; its thread is still busy"))
+                log.error(
+                    "job.stuck kind=%s job=%d: its thread can't be stopped, another takes its slot",
+                    attempt.job.kind,
+                    attempt.job.id,
+                )
+                self._end(
+                    attempt, Result(Outcome.FAILED, error=f"{executor.overran(attempt.kind)}; its thread is still busy")
+                )
                 self.stuck += 1
                 self._start_thread(attempt.job.queue)
 
@@ -152,10 +167,19 @@ class Slots:
                 attempt.thread_id, attempt.started = threading.get_ident(), time.monotonic()
                 if attempt.job.deaths or attempt.kind.isolation == "process":
                     attempt.is_child = True
-                    result = child.run(child.Run(attempt.job, attempt.kind, self._url, self._worker, attempt.stop, attempt.lines))
+                    result = child.run(
+                        child.Run(attempt.job, attempt.kind, self._url, self._worker, attempt.stop, attempt.lines)
+                    )
                 else:
                     result = executor.attempt(
-                        Context(attempt.job, attempt.kind, self._url, self._worker, stop=attempt.stop, on_log=attempt.lines.append)
+                        Context(
+                            attempt.job,
+                            attempt.kind,
+                            self._url,
+                            self._worker,
+                            stop=attempt.stop,
+                            on_log=attempt.lines.append,
+                        )
                     )
                 if not self._end(attempt, result):
                     return  # this thread was given up and another has its slot
@@ -177,10 +201,14 @@ class Slots:
             else:
                 self._done.append(
                     executor.finish(
-                        attempt.job, attempt.kind, result, worker=self._worker, claimed=attempt.claimed, started=started,
+                        attempt.job,
+                        attempt.kind,
+                        result,
+                        worker=self._worker,
+                        claimed=attempt.claimed,
+                        started=started,
                         log_tail=child.log_tail(attempt.lines),
                     )
                 )
         self._wake()
         return True
-
