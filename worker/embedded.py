@@ -22,7 +22,7 @@ import click
 import psycopg
 from psycopg.pq import PGconn, Ping
 
-from worker import pids, programs
+from worker import disk, pids, programs
 from worker.programs import ServerError
 from worker.unprivileged import identity
 
@@ -69,9 +69,14 @@ class Server:
     @property
     def is_running(self) -> bool:
         """Whether it is up and accepts connections."""
-        if self._postmaster() is None:
+        if not self.has_process:
             return False
         return PGconn.ping(f"{self._url('postgres')}&connect_timeout=3".encode()) == Ping.OK
+
+    @property
+    def has_process(self) -> bool:
+        """Whether its main process lives, even where it doesn't accept connections yet."""
+        return self._postmaster() is not None
 
     def bin(self, name: str) -> Path:
         """Where one of PostgreSQL's own programs is: psql, pg_dump, pgbench."""
@@ -82,7 +87,7 @@ class Server:
         with self._locked():
             self._enter(on_demand=on_demand)
             if not self.is_running:
-                with _naming_full_disk(self._base):
+                with disk.in_words(self._base):
                     self._start()
                 self.started_here = True
 
@@ -250,7 +255,7 @@ class Server:
             lock = os.open(self.home / "server.lock", os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
             if error.errno == errno.ENOSPC:
-                raise ServerError(_full_disk(self.home)) from None
+                raise ServerError(disk.is_full(self.home)) from None
             raise ServerError(
                 f"{self.home} can't be used as home: {error.strerror}. Choose another with --home DIR, "
                 "or set DATABASE_URL to a PostgreSQL 15 to 18 server."
@@ -262,6 +267,12 @@ class Server:
             os.close(lock)
 
 
+def exists(home: Path) -> bool:
+    """Whether this home has a database. Makes nothing."""
+    base = identity(Path(os.path.realpath(home))).folder or home
+    return (base / "data" / "PG_VERSION").exists()
+
+
 @contextmanager
 def running(home: Path) -> Iterator[Server]:
     """The home's server for as long as the block runs: started if it was down, and then stopped by its last user."""
@@ -271,24 +282,6 @@ def running(home: Path) -> Iterator[Server]:
         yield server
     finally:
         server.leave()
-
-
-@contextmanager
-def _naming_full_disk(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        if error.errno == errno.ENOSPC:
-            raise ServerError(_full_disk(folder)) from error
-        raise ServerError(f"{error.filename or folder} can't be used: {error.strerror}.") from error
-    except ServerError as error:
-        if os.strerror(errno.ENOSPC) not in str(error):
-            raise
-        raise ServerError(f"{_full_disk(folder)}\n{error}") from error
-
-
-def _full_disk(folder: Path) -> str:
-    return f"The disk of {folder} is full: free some space (a new database needs 100 MB), or choose another --home DIR."
 
 
 def _last(text: str, lines: int = 12) -> str:
