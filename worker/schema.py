@@ -45,7 +45,7 @@ def migrate(url: str) -> str:
             driver = connection.connection.driver_connection
             assert driver is not None
             partitions.ensure(driver, months_ahead=3)
-            connection.commit()
+            driver.commit()  # SQLAlchemy saw no statement since its own commit, so its next one would do nothing
     finally:
         engine.dispose()
     return head
