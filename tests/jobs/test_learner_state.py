@@ -26,7 +26,9 @@ def _small_batches(monkeypatch):
 def fill(conn) -> None:
     sets.add(conn, learner_count=LEARNERS, card_count=3)
     for learner in range(1, LEARNERS + 1):
-        sets.record(conn, [sets.item(n, card=1 + n % 3, rating=1 + n % 4, hours=n * 30) for n in range(1, 10)], learner=learner)
+        sets.record(
+            conn, [sets.item(n, card=1 + n % 3, rating=1 + n % 4, hours=n * 30) for n in range(1, 10)], learner=learner
+        )
 
 
 def test_a_run_computes_every_marked_learner_and_says_what_it_did(url, conn):

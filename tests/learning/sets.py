@@ -16,9 +16,7 @@ from worker.learning.memory import CardSummary, Review, replay, scheduler
 from worker.learning.reviews import Recorded, record_reviews
 
 START = datetime(2026, 1, 5, 8, tzinfo=UTC)
-_COLUMNS = (
-    "state, step, stability, difficulty, last_review_at, due_at, reps, lapses, last_rating, reviews_seen, greatest_review_id"
-)
+_COLUMNS = "state, step, stability, difficulty, last_review_at, due_at, reps, lapses, last_rating, reviews_seen, greatest_review_id"
 
 
 def number(n: int) -> UUID:
@@ -53,7 +51,9 @@ def log_items() -> list[dict[str, Any]]:
 def full_replay(conn: Connection) -> dict[tuple[UUID, UUID], CardSummary]:
     """What all reviews in the table come to, by a replay that knows nothing of marks or of earlier summaries."""
     cards: defaultdict[tuple[UUID, UUID], list[Review]] = defaultdict(list)
-    for learner_id, card_id, *fields, at in conn.execute("select learner_id, card_id, id, rating, reviewed_at from reviews"):
+    for learner_id, card_id, *fields, at in conn.execute(
+        "select learner_id, card_id, id, rating, reviewed_at from reviews"
+    ):
         cards[learner_id, card_id].append(Review(*fields, at.astimezone(UTC)))
     weights = conn.execute("select weights from fsrs_params where version = 1").fetchone()[0]
     model = scheduler(weights, 0.9)
@@ -68,4 +68,6 @@ def summaries(conn: Connection) -> dict[tuple[UUID, UUID], CardSummary]:
 
 def marks(conn: Connection) -> dict[UUID, tuple[int, str]]:
     """Who is dirty: seq and reason."""
-    return {id_: (seq, reason) for id_, seq, reason in conn.execute("select learner_id, seq, reason from learner_dirty")}
+    return {
+        id_: (seq, reason) for id_, seq, reason in conn.execute("select learner_id, seq, reason from learner_dirty")
+    }

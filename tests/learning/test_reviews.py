@@ -57,7 +57,10 @@ def test_an_id_that_names_another_review_is_refused_and_changes_nothing(conn):
     sets.record(conn, [sets.item(1, rating=3)])
     recorded = sets.record(conn, [sets.item(1, rating=1), sets.item(1, card=2), sets.item(2), sets.item(2, rating=4)])
     assert [result.status.value for result in recorded.results] == ["refused", "refused", "accepted", "refused"]
-    assert conn.execute("select card_id, rating from reviews where id = %s", (sets.number(1),)).fetchone() == (sets.number(1), 3)
+    assert conn.execute("select card_id, rating from reviews where id = %s", (sets.number(1),)).fetchone() == (
+        sets.number(1),
+        3,
+    )
 
 
 def test_two_learners_may_use_the_same_review_id(conn):

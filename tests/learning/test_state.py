@@ -23,7 +23,10 @@ LEARNERS, CARDS = 2, 3
 EVERYONE = [sets.number(n) for n in range(1, LEARNERS + 1)]
 
 one_review = st.tuples(
-    st.integers(1, LEARNERS), st.integers(1, CARDS), st.integers(1, 4), st.one_of(st.integers(0, 72), st.integers(0, 20_000))
+    st.integers(1, LEARNERS),
+    st.integers(1, CARDS),
+    st.integers(1, 4),
+    st.one_of(st.integers(0, 72), st.integers(0, 20_000)),
 )
 # Reviews in the order of their arrival, with passes of the job between them: None is a pass.
 arrivals = st.lists(st.one_of(one_review, one_review, one_review, st.none()), max_size=40)
@@ -225,9 +228,15 @@ def test_mastery_counts_cards_seen_known_and_due_and_averages_recall_over_all(co
     learners.add_cards(conn, [learners.NewCard("box", "retired", id=sets.number(6))])
     ago = {1: 400, 2: 0.1, 3: 2, 6: 1}  # card -> days since its only review
     ratings = {1: 1, 2: 4, 3: 4, 6: 4}
-    items = [{**sets.item(n, card=n, rating=ratings[n]), "reviewed_at": now - timedelta(days=days)} for n, days in ago.items()]
+    items = [
+        {**sets.item(n, card=n, rating=ratings[n]), "reviewed_at": now - timedelta(days=days)}
+        for n, days in ago.items()
+    ]
     # Two more make card 3 known: stability grows with each success after a time.
-    items += [{**sets.item(10 + n, card=3, rating=4), "reviewed_at": now - timedelta(days=days)} for n, days in ((1, 90), (2, 45))]
+    items += [
+        {**sets.item(10 + n, card=3, rating=4), "reviewed_at": now - timedelta(days=days)}
+        for n, days in ((1, 90), (2, 45))
+    ]
     sets.record(conn, items)
     conn.execute("update cards set retired_at = clock_now() where id = %s", (sets.number(6),))
     refresh(conn)
@@ -237,10 +246,20 @@ def test_mastery_counts_cards_seen_known_and_due_and_averages_recall_over_all(co
     recalls = []
     for (_, card), summary in sets.full_replay(conn).items():
         if card != sets.number(6):
-            known = Card(1, State(summary.state), summary.step, summary.stability, summary.difficulty, row[5], summary.last_review_at)
+            known = Card(
+                1,
+                State(summary.state),
+                summary.step,
+                summary.stability,
+                summary.difficulty,
+                row[5],
+                summary.last_review_at,
+            )
             recalls.append(model.get_card_retrievability(known, row[5]))
     assert row[4] == pytest.approx(sum(recalls) / 5, abs=1e-9)
-    later = conn.execute("select due, mean_retrievability from mastery_at(%s, clock_now() + interval '10 years')", (EVERYONE,))
+    later = conn.execute(
+        "select due, mean_retrievability from mastery_at(%s, clock_now() + interval '10 years')", (EVERYONE,)
+    )
     due, recall = later.fetchone()
     assert due == 3
     assert recall < row[4]

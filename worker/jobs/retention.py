@@ -48,7 +48,7 @@ def _drop_months(ctx: Context, now: datetime) -> tuple[list[str], list[str]]:
     oldest_kept = partitions.month_start(now, -MONTHS_KEPT)
     with ctx.connection(autocommit=True) as conn:
         dropped = partitions.finalize(conn, TABLE)
-        held = []
+        held: list[str] = []
         for partition in partitions.present(conn, TABLE):
             ctx.raise_if_cancelled()
             if partition.until_at > oldest_kept:

@@ -75,7 +75,7 @@ def _lock(conn: Connection, learner_ids: Sequence[UUID]) -> dict[UUID, _Learner]
     """Locks the learners that exist, in the order of their ids, and looks their models up."""
     rows = conn.execute(statement("state_lock"), {"ids": list(learner_ids)}).fetchall()
     versions = list({version for _, version, _ in rows})
-    weights = dict(conn.execute(statement("state_params"), {"versions": versions}).fetchall())
+    weights: dict[int, list[float]] = dict(conn.execute(statement("state_params"), {"versions": versions}).fetchall())
     models: dict[tuple[int, float], Scheduler | str] = {}
     for version, retention in {(version, retention) for _, version, retention in rows}:
         try:
