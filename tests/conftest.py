@@ -72,5 +72,8 @@ def address(server: str, name: str) -> str:
     parts = psycopg.conninfo.conninfo_to_dict(server) | {"dbname": name}
     host = parts.pop("host")
     user = parts.pop("user", "")
-    rest = "&".join(f"{key}={value}" for key, value in {"host": host, "user": user, **{k: v for k, v in parts.items() if k != "dbname"}}.items())
+    rest = "&".join(
+        f"{key}={value}"
+        for key, value in {"host": host, "user": user, **{k: v for k, v in parts.items() if k != "dbname"}}.items()
+    )
     return f"postgresql:///{name}?{rest}"

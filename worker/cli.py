@@ -20,7 +20,12 @@ from worker import settings
 from worker.engine import db, kinds, overview, queue
 from worker.engine.model import NightshiftError
 
-_home = click.option("--home", type=click.Path(path_type=Path), default=None, help="Where the embedded server lives (NIGHTSHIFT_HOME; .nightshift).")
+_home = click.option(
+    "--home",
+    type=click.Path(path_type=Path),
+    default=None,
+    help="Where the embedded server lives (NIGHTSHIFT_HOME; .nightshift).",
+)
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 
 
@@ -56,13 +61,13 @@ def _home_folder(home: Path | None) -> Path:
 @contextlib.contextmanager
 def _database(home: Path | None, *, may_create: bool = False) -> Iterator[str]:
     """The address of the database: DATABASE_URL, or the embedded server of that home, started for this command if need be."""
-    if url := settings.database_url():
-        yield settings.load().database_url if url else url
+    if settings.database_url():
+        yield settings.load().database_url
         return
     from worker import embedded  # noqa: PLC0415  a deployment with DATABASE_URL has no embedded server
 
     folder = _home_folder(home)
-    if not may_create and not embedded.exists(folder):
+    if not may_create and not (folder / "data").exists():
         raise NightshiftError(f"There is no database in {folder} yet: run ./nightshift up, or set DATABASE_URL.")
     with embedded.running(folder) as server:
         yield server.url
@@ -146,7 +151,11 @@ def run_now(kind: str, home: Path | None, as_json: bool) -> None:
         done = kinds.run_now(conn, kind)
         overview.record_action(conn, _who(), "run now", kind, {"job": done.job_id, "state": done.state})
     words = {"moved": "its next run was moved to now", "enqueued": "enqueued", "running": "it is running already"}
-    _print({"kind": kind, "id": done.job_id, "state": done.state}, as_json, lambda: f"{kind}: {words[done.state]} (job {done.job_id}).")
+    _print(
+        {"kind": kind, "id": done.job_id, "state": done.state},
+        as_json,
+        lambda: f"{kind}: {words[done.state]} (job {done.job_id}).",
+    )
 
 
 @cli.command()
@@ -160,12 +169,14 @@ def run_now(kind: str, home: Path | None, as_json: bool) -> None:
 @click.option("--max-attempts", type=int, default=None)
 @_home
 @_json
-def enqueue(kind: str, args: str, delay: float | None, queue_name: str | None, home: Path | None, as_json: bool, **options: Any) -> None:
+def enqueue(
+    kind: str, args: str, delay: float | None, queue_name: str | None, home: Path | None, as_json: bool, **options: Any
+) -> None:
     """Enqueue KIND with ARGS, a JSON object."""
     try:
         value = json.loads(args)
     except ValueError as error:
-        raise NightshiftError(f"ARGS must be a JSON object, such as '{{\"learner_id\": \"...\"}}': {error}") from error
+        raise NightshiftError(f'ARGS must be a JSON object, such as \'{{"learner_id": "..."}}\': {error}') from error
     with _connection(home) as conn:
         run_at = None if delay is None else db.now(conn) + timedelta(seconds=delay)
         done = queue.enqueue(conn, kind, value, run_at=run_at, queue=queue_name, **options)
@@ -173,7 +184,11 @@ def enqueue(kind: str, args: str, delay: float | None, queue_name: str | None, h
         overview.record_action(conn, _who(), "enqueue", kind, {"job": done.id})
     if not is_known:
         click.echo(f"No process has published a kind {kind!r}: the job waits until one does.", err=True)
-    _print({"id": done.id, "is_new": done.is_new}, as_json, lambda: f"Job {done.id}{'' if done.is_new else ' was there already'}.")
+    _print(
+        {"id": done.id, "is_new": done.is_new},
+        as_json,
+        lambda: f"Job {done.id}{'' if done.is_new else ' was there already'}.",
+    )
 
 
 @cli.command()
@@ -189,7 +204,11 @@ def pause(kind: str, reason: str, hours: float | None, home: Path | None, as_jso
         if not kinds.pause(conn, kind, by=_who(), reason=reason, until=until):
             raise NightshiftError(f"There is no kind {kind!r}.")
         overview.record_action(conn, _who(), "pause", kind, {"until": until and until.isoformat()}, reason)
-    _print({"kind": kind, "paused": True, "until": until}, as_json, lambda: f"{kind} is paused{f' until {until.astimezone(UTC):%F %T} UTC' if until else ''}.")
+    _print(
+        {"kind": kind, "paused": True, "until": until},
+        as_json,
+        lambda: f"{kind} is paused{f' until {until.astimezone(UTC):%F %T} UTC' if until else ''}.",
+    )
 
 
 @cli.command()
@@ -202,10 +221,16 @@ def resume(kind: str, home: Path | None, as_json: bool) -> None:
         is_changed = kinds.resume(conn, kind)
         if is_changed:
             overview.record_action(conn, _who(), "resume", kind, {})
-    _print({"kind": kind, "paused": False, "changed": is_changed}, as_json, lambda: f"{kind} {'goes on' if is_changed else 'was not paused'}.")
+    _print(
+        {"kind": kind, "paused": False, "changed": is_changed},
+        as_json,
+        lambda: f"{kind} {'goes on' if is_changed else 'was not paused'}.",
+    )
 
 
-@cli.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False, "help_option_names": []})
+@cli.command(
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False, "help_option_names": []}
+)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def psql(arguments: tuple[str, ...]) -> None:
     """Open psql on the database; arguments are handed on."""
@@ -230,8 +255,18 @@ def _psql_program() -> str:
 
 
 def _libpq(url: str) -> dict[str, str]:
-    names = {"host": "PGHOST", "hostaddr": "PGHOSTADDR", "port": "PGPORT", "user": "PGUSER", "password": "PGPASSWORD", "dbname": "PGDATABASE",
-             "sslmode": "PGSSLMODE", "sslrootcert": "PGSSLROOTCERT", "options": "PGOPTIONS", "target_session_attrs": "PGTARGETSESSIONATTRS"}
+    names = {
+        "host": "PGHOST",
+        "hostaddr": "PGHOSTADDR",
+        "port": "PGPORT",
+        "user": "PGUSER",
+        "password": "PGPASSWORD",
+        "dbname": "PGDATABASE",
+        "sslmode": "PGSSLMODE",
+        "sslrootcert": "PGSSLROOTCERT",
+        "options": "PGOPTIONS",
+        "target_session_attrs": "PGTARGETSESSIONATTRS",
+    }
     return {names[key]: str(value) for key, value in psycopg.conninfo.conninfo_to_dict(url).items() if key in names}
 
 

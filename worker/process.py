@@ -41,18 +41,36 @@ _VERSION = "0.1.0"
 class Process:
     """One start of the jobs process: a new id each time, so that no restart can be taken for its predecessor."""
 
-    def __init__(self, settings: Settings, catalogue: Sequence[Kind] = catalog.KINDS, queues: Mapping[str, int] | None = None) -> None:
+    def __init__(
+        self, settings: Settings, catalogue: Sequence[Kind] = catalog.KINDS, queues: Mapping[str, int] | None = None
+    ) -> None:
         self.id = uuid4()
         self._settings, self._catalogue = settings, catalogue
-        served = {name: settings.slots if name == "default" else count for name, count in (queues or catalog.QUEUES).items()}
+        served = {
+            name: settings.slots if name == "default" else count for name, count in (queues or catalog.QUEUES).items()
+        }
         by_name = {kind.name: kind for kind in catalogue}
         self.is_over = threading.Event()
-        self._slots = Slots(settings.database_url, self.id, by_name, served, wake=lambda: self.consumer.wake.set())
-        self.consumer = Consumer(self._link("consumer"), self._slots, by_name, worker=self.id, lease=settings.lease, poll=settings.poll)
-        self._listener = Listener(settings.listen_url, self.consumer.wake.set, lambda: self._heartbeat.wake.set())
+        self._wake, self._beat = threading.Event(), threading.Event()
+        self._slots = Slots(settings.database_url, self.id, by_name, served, wake=self._wake.set)
+        self.consumer = Consumer(
+            self._link("consumer"),
+            self._slots,
+            by_name,
+            wake=self._wake,
+            worker=self.id,
+            lease=settings.lease,
+            poll=settings.poll,
+        )
+        self._listener = Listener(settings.listen_url, self._wake.set, self._beat.set)
         self._heartbeat = Heartbeat(
-            self._link("heartbeat"), self._slots, worker=self.id, lease=settings.lease,
-            listener_state=lambda: self._listener.state, state=lambda: "draining" if self.consumer.is_draining else "running",
+            self._link("heartbeat"),
+            self._slots,
+            wake=self._beat,
+            worker=self.id,
+            lease=settings.lease,
+            listener_state=lambda: self._listener.state,
+            state=lambda: "draining" if self.consumer.is_draining else "running",
         )
         self._signals = 0
         self._stopping = threading.Event()
@@ -65,7 +83,10 @@ class Process:
         if not self._start():
             return 0
         metronome = self._metronome()
-        threads = [threading.Thread(target=loop, args=(self.is_over,), daemon=True) for loop in (self._heartbeat.run, self._listener.run)]
+        threads = [
+            threading.Thread(target=loop, args=(self.is_over,), daemon=True)
+            for loop in (self._heartbeat.run, self._listener.run)
+        ]
         for thread in threads:
             thread.start()
         log.info("process.started id=%s kinds=%d slots=%s", self.id, len(self._catalogue), self._slots.queues)
@@ -74,7 +95,7 @@ class Process:
         self._drain()
         self.is_over.set()
         self._listener.shut()
-        self._heartbeat.wake.set()
+        self._beat.set()
         for thread in threads:
             thread.join(timeout=2)
         self._attempt("process_end", lambda conn: conn.execute(db.statement("process_end"), {"id": self.id}))
@@ -87,8 +108,12 @@ class Process:
     def _start(self) -> bool:
         """Publishes the catalogue and enters this process; waits for a database that isn't there yet. False: told to stop."""
         values = {
-            "id": self.id, "host": socket.gethostname(), "pid": os.getpid(), "version": _VERSION,
-            "kinds": [kind.name for kind in self._catalogue], "queues": msgspec.json.encode(self._slots.queues).decode(),
+            "id": self.id,
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "version": _VERSION,
+            "kinds": [kind.name for kind in self._catalogue],
+            "queues": msgspec.json.encode(self._slots.queues).decode(),
             "lease_seconds": int(self._settings.lease.total_seconds()),
         }
 
@@ -107,13 +132,19 @@ class Process:
         return False
 
     def _metronome(self) -> BackgroundScheduler:
-        metronome = BackgroundScheduler(timezone="UTC", job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None})
+        metronome = BackgroundScheduler(
+            timezone="UTC", job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None}
+        )
         ticks = self._link("scheduler"), self._link("recovery")
         metronome.add_job(
-            self._attempt, CronTrigger(second=0, timezone="UTC"), ["scheduler", lambda conn: scheduler.tick(conn, self._catalogue, self.id), ticks[0]]
+            self._attempt,
+            CronTrigger(second=0, timezone="UTC"),
+            ["scheduler", lambda conn: scheduler.tick(conn, self._catalogue, self.id), ticks[0]],
         )
         metronome.add_job(
-            self._attempt, IntervalTrigger(seconds=_RECOVERY_SECONDS, timezone="UTC"), ["recovery", self._recover, ticks[1]]
+            self._attempt,
+            IntervalTrigger(seconds=_RECOVERY_SECONDS, timezone="UTC"),
+            ["recovery", self._recover, ticks[1]],
         )
         metronome.add_job(self._listener.watch, IntervalTrigger(seconds=1, timezone="UTC"))
         metronome.start()
@@ -121,7 +152,7 @@ class Process:
 
     def _recover(self, conn: psycopg.Connection) -> None:
         if recovery.turn(conn):
-            self.consumer.wake.set()
+            self._wake.set()
 
     def _attempt(self, what: str, act: Callable[[psycopg.Connection], Any], link: db.Link | None = None) -> bool:
         """Does something with the database once; a failure is logged and the next time tries again."""
@@ -144,7 +175,7 @@ class Process:
         """No new claims; what runs may finish within the grace time, the rest is given back, not charged."""
         ends = time.monotonic() + self._settings.grace.total_seconds()
         self.consumer.is_draining = True
-        self._heartbeat.wake.set()
+        self._beat.set()
         self._slots.drain()
         while self._slots.held() and time.monotonic() < ends and self._signals < 2:
             self._flush(min(0.5, max(0.0, ends - time.monotonic())))
@@ -156,19 +187,21 @@ class Process:
             log.error("process.left %d jobs could not be given back: their leases will run out", len(left))
 
     def _flush(self, seconds: float) -> None:
-        self.consumer.wake.clear()
+        self._wake.clear()
         try:
             self.consumer.turn()
         except psycopg.Error as error:
             log.warning("consumer.failed while draining: %s", clean.text(error, 500))
         if self._slots.held():
-            self.consumer.wake.wait(seconds)
+            self._wake.wait(seconds)
 
     def _on_signal(self, number: int, _frame: object) -> None:
         self._signals += 1
-        log.info("process.signal %s: %s", signal.Signals(number).name, "draining" if self._signals == 1 else "ending now")
+        log.info(
+            "process.signal %s: %s", signal.Signals(number).name, "draining" if self._signals == 1 else "ending now"
+        )
         self._stopping.set()
-        self.consumer.wake.set()
+        self._wake.set()
 
 
 def configure_logging(level: str) -> None:

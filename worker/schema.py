@@ -28,7 +28,9 @@ def migrate(url: str) -> str:
     scripts = ScriptDirectory.from_config(config)
     head = scripts.get_current_head()
     assert head is not None
-    engine = sqlalchemy.create_engine(url.replace("postgresql://", "postgresql+psycopg://", 1), poolclass=sqlalchemy.NullPool)
+    engine = sqlalchemy.create_engine(
+        url.replace("postgresql://", "postgresql+psycopg://", 1), poolclass=sqlalchemy.NullPool
+    )
     try:
         # Two connections: the lock outlives the migrations' own transactions, which may run statements in autocommit.
         with engine.connect() as lock, engine.connect() as connection:
@@ -56,7 +58,9 @@ def _check(connection: sqlalchemy.Connection, known: set[str]) -> None:
     if connection.exec_driver_sql("select to_regclass('alembic_version')").scalar_one() is None:
         taken = connection.exec_driver_sql("select to_regclass('jobs')").scalar_one()
         if taken is not None:
-            raise SchemaError("There is a table `jobs` here that Nightshift did not make: give Nightshift a database of its own.")
+            raise SchemaError(
+                "There is a table `jobs` here that Nightshift did not make: give Nightshift a database of its own."
+            )
     else:
         present = set(connection.exec_driver_sql("select version_num from alembic_version").scalars())
         if newer := sorted(present - known):

@@ -89,7 +89,9 @@ def _postgres_url(name: str, value: str) -> str:
     if not value:
         raise ValueError(f"{name} is missing: set it to the database's address, postgresql://user:password@host/name.")
     if urlsplit(value).scheme not in {"postgres", "postgresql"}:
-        raise ValueError(f"{name} must begin with postgresql:// (its value is not shown, since it may hold a password).")
+        raise ValueError(
+            f"{name} must begin with postgresql:// (its value is not shown, since it may hold a password)."
+        )
     return "postgresql" + value[len(urlsplit(value).scheme) :]
 
 

@@ -13,7 +13,7 @@ from worker.engine.model import Args, Cancel, Fail, Kind, Snooze, Verdict
 from worker.engine.schedules import every
 
 
-class Number(Args):
+class Number(Args, frozen=True):
     """Args with one field that must be a whole number."""
 
     n: int = 0
@@ -77,7 +77,15 @@ KINDS = (
     Kind("fails", fails, "fails for good", args=Number),
     Kind("waits", waits, "obeys", args=Number),
     Kind("loops", loops, "overruns its deadline", args=Number, deadline=timedelta(seconds=1), max_attempts=1),
-    Kind("loops-alone", loops, "the same in a child", args=Number, deadline=timedelta(seconds=1), max_attempts=1, isolation="process"),
+    Kind(
+        "loops-alone",
+        loops,
+        "the same in a child",
+        args=Number,
+        deadline=timedelta(seconds=1),
+        max_attempts=1,
+        isolation="process",
+    ),
     Kind("exits", exits, "leaves with code 0", args=Number, max_attempts=1, isolation="process"),
     Kind("segfaults", segfaults, "dies", args=Number, max_attempts=1, isolation="process"),
     Kind("hogs", hogs, "wants too much memory", args=Number, max_attempts=1, isolation="process", memory_mb=256),

@@ -41,13 +41,14 @@ def _schema(conn: Connection, kind: str) -> str | None:
     known = _schemas.get(key)
     if known is None or time.monotonic() - known[0] > _FRESH_SECONDS:
         row = conn.execute(db.statement("args_schema"), {"kind": kind}).fetchone()
-        known = _schemas[key] = (time.monotonic(), row and row[0])
+        known = (time.monotonic(), None if row is None else row[0])
+        _schemas[key] = known
     return known[1]
 
 
 @lru_cache(maxsize=500)
 def _validator(schema: str) -> Callable[[Any], Any]:
-    check: Callable[[Any], Any] = fastjsonschema.compile(
-        msgspec.json.decode(schema), formats={"uuid": _UUID}, use_default=False, detailed_exceptions=True
+    check: Callable[..., Any] = fastjsonschema.compile(
+        msgspec.json.decode(schema), formats={"uuid": _UUID}, use_default=False
     )
     return lambda value: check(value, name_prefix="args")

@@ -75,17 +75,19 @@ class Run:
     log: deque[str]
 
 
-def run(run: Run) -> Result:
+def run(watched: Run) -> Result:
     """Runs one attempt in a child and waits for it, its deadline or the word to stop. Blocks; raises nothing of the child's."""
     ours, theirs = _context.Pipe()
     process = _context.Process(
-        target=_main, args=(theirs, run.job, run.kind, run.url, run.worker), name=f"nightshift {run.kind.name}"
+        target=_main,
+        args=(theirs, watched.job, watched.kind, watched.url, watched.worker),
+        name=f"nightshift {watched.kind.name}",
     )
     with _reaping:
         process.start()
     theirs.close()
     try:
-        return _watch(run, ours) or _death(process)
+        return _watch(watched, ours) or _death(process)
     finally:
         assert process.pid is not None
         _kill(process.pid)
@@ -94,35 +96,38 @@ def run(run: Run) -> Result:
         ours.close()
 
 
-def _watch(run: Run, pipe: Pipe) -> Result | None:
+def _watch(watched: Run, pipe: Pipe) -> Result | None:
     """The child's Result, or why it was stopped; None when it died."""
-    ends = time.monotonic() + run.kind.deadline.total_seconds()
+    ends = time.monotonic() + watched.kind.deadline.total_seconds()
     told: float | None = None
-    while True:
-        now = time.monotonic()
-        if now >= ends:
-            return Result(Outcome.FAILED, error=executor.overran(run.kind))
-        match run.stop.reason:
-            case None:
-                pass
-            case "lease lost":
-                return Result(None)
-            case "killed":
-                return Result(Outcome.INTERRUPTED, error="cut off at shutdown")
-            case reason if told is None:
-                told = now
-                with contextlib.suppress(OSError):
-                    pipe.send_bytes(reason.encode())
-            case "cancelled" if now - told > _STOP_GRACE_SECONDS:
-                return Result(Outcome.CANCELLED, error="cancelled; it did not stop by itself and was killed")
+    while (left := ends - time.monotonic()) > 0:
+        reason = watched.stop.reason
+        if reason is not None and told is None:
+            told = time.monotonic()
+            with contextlib.suppress(OSError):
+                pipe.send_bytes(reason.encode())
+        if (stopped := _stopped(reason, told)) is not None:
+            return stopped
         try:
-            if pipe.poll(min(_POLL_SECONDS, ends - now)):
+            if pipe.poll(min(_POLL_SECONDS, left)):
                 message = pipe.recv_bytes(_MAX_MESSAGE)
                 if message[:1] == b"R":
                     return msgspec.json.decode(message[1:], type=Result)
-                run.log.append(message[1:].decode(errors="replace"))
+                watched.log.append(message[1:].decode(errors="replace"))
         except (EOFError, OSError):
             return None
+    return Result(Outcome.FAILED, error=executor.overran(watched.kind))
+
+
+def _stopped(reason: str | None, told: float | None) -> Result | None:
+    """What comes of a child that must not go on; None while it may."""
+    if reason == "lease lost":
+        return Result(None)
+    if reason == "killed":
+        return Result(Outcome.INTERRUPTED, error="cut off at shutdown")
+    if reason == "cancelled" and told is not None and time.monotonic() - told > _STOP_GRACE_SECONDS:
+        return Result(Outcome.CANCELLED, error="cancelled; it did not stop by itself and was killed")
+    return None
 
 
 def _death(process: multiprocessing.process.BaseProcess) -> Result:

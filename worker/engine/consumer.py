@@ -40,11 +40,19 @@ class Consumer:
     """Feeds the slots of one process."""
 
     def __init__(
-        self, link: db.Link, slots: Slots, kinds: Mapping[str, Kind], *, worker: UUID, lease: timedelta, poll: timedelta
+        self,
+        link: db.Link,
+        slots: Slots,
+        kinds: Mapping[str, Kind],
+        *,
+        wake: threading.Event,
+        worker: UUID,
+        lease: timedelta,
+        poll: timedelta,
     ) -> None:
         self._link, self._slots, self._kinds = link, slots, kinds
         self._worker, self._lease, self._poll = worker, lease, poll
-        self.wake = threading.Event()
+        self.wake = wake
         self.is_draining = False
 
     def turn(self) -> Turn:

@@ -22,7 +22,6 @@ from worker.engine import clean, db, queue
 from worker.engine.model import (
     Args,
     Cancelled,
-    Counts,
     Ended,
     Enqueued,
     Finish,

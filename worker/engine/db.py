@@ -82,12 +82,13 @@ def connection_of(conn_or_session: Connection | Session) -> Connection:
 @cache
 def statement(name: str) -> LiteralString:
     """The text of a named statement. It comes from this package's files, so it counts as written by us."""
-    return cast("LiteralString", (_SQL / f"{name}.sql").read_text(encoding="utf-8"))
+    return load_sql(_SQL, name)
 
 
 def load_sql(folder: Path, name: str) -> LiteralString:
     """The text of a job's own named statement, from the .sql file beside it."""
-    return cast("LiteralString", (folder / f"{name}.sql").read_text(encoding="utf-8"))
+    text: Any = (folder / f"{name}.sql").read_text(encoding="utf-8")
+    return cast("LiteralString", text)
 
 
 def now(conn: Connection) -> datetime:

@@ -106,7 +106,10 @@ def overran(kind: Kind) -> str:
 def finish(
     job: Job, kind: Kind, result: Result, *, worker: UUID, claimed: float, started: float, log_tail: str | None = None
 ) -> Finish:
-    """What becomes of the job (`claimed` and `started` by this process's monotonic clock): retried after a delay, snoozed, given back, or ended with the next occurrence beside it."""
+    """What becomes of the job: retried after a delay, snoozed, given back, or ended with the next occurrence beside it.
+
+    `claimed` and `started` are of this process's monotonic clock.
+    """
     assert result.outcome is not None
     finished = time.monotonic()
     ended: Ended | None = None

@@ -25,6 +25,7 @@ class Heartbeat:
         link: db.Link,
         slots: Slots,
         *,
+        wake: threading.Event,
         worker: UUID,
         lease: timedelta,
         listener_state: Callable[[], str],
@@ -33,7 +34,7 @@ class Heartbeat:
         self._link, self._slots, self._worker, self._lease = link, slots, worker, lease
         self._listener_state, self._state = listener_state, state
         self._beaten: dict[tuple[int, int], float] = {}
-        self.wake = threading.Event()
+        self.wake = wake
 
     def turn(self) -> int:
         """One beat: renews what is held and returns how many leases were renewed."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
 
@@ -98,16 +98,13 @@ def put_back_missing(conn: Connection, catalogue: Sequence[Kind]) -> list[str]:
 
 
 def _put_right(conn: Connection, kind: Kind, row: tuple[Any, ...]) -> bool:
-    name, queue_name, since, job_id, status, _attempt, slot, _is_untouched, now = row
+    name, queue_name, since, job_id, is_queued, slot_at, now = row
     assert kind.schedule is not None
     if job_id is None:
         missed = next_after(kind.schedule, since)
-        slot_at = missed if missed <= now and kind.catch_up != "skip" else next_after(kind.schedule, now)
-        return bool(queue.put_back(conn, [queue.Occurrence(_row_like(name, queue_name, now), slot_at, slot_at)]))
-    if status != "queued":
-        return False
-    slot_at = None if slot is None else datetime.fromtimestamp(slot, UTC)
-    if slot_at is not None and is_slot(kind.schedule, slot_at):
+        due_at = missed if missed <= now and kind.catch_up != "skip" else next_after(kind.schedule, now)
+        return bool(queue.put_back(conn, [queue.Occurrence(_row_like(name, queue_name, now), due_at, due_at)]))
+    if not is_queued or (slot_at is not None and is_slot(kind.schedule, slot_at)):
         return False
     values = {"id": job_id, "slot_at": next_after(kind.schedule, now)}
     return conn.execute(db.statement("recurrence_move"), values).fetchone() is not None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import random
 import socket
 import threading
@@ -15,7 +16,7 @@ import time
 from collections.abc import Callable
 
 import psycopg
-from psycopg import Connection
+from psycopg import Connection, sql
 
 from worker.engine import clean, db
 
@@ -70,8 +71,7 @@ class Listener:
         """Ends a blocked read, from another thread."""
         with contextlib.suppress(OSError, psycopg.Error, AttributeError):
             assert self._conn is not None
-            duplicate = socket.socket(fileno=socket.dup(self._conn.fileno()))  # type: ignore[attr-defined]
-            with duplicate:
+            with socket.socket(fileno=os.dup(self._conn.fileno())) as duplicate:
                 duplicate.shutdown(socket.SHUT_RDWR)
 
     def _listen(self, url: str, is_over: threading.Event) -> None:
@@ -79,9 +79,9 @@ class Listener:
         with db.connect(url, "listener") as conn:
             self._conn = conn
             try:
-                conn.execute(f"listen {_CHANNEL}")
+                conn.execute(sql.SQL("listen {}").format(sql.Identifier(_CHANNEL)))
                 own = f"nightshift_test_{conn.info.backend_pid}"
-                conn.execute(f"listen {own}")  # type: ignore[call-overload]
+                conn.execute(sql.SQL("listen {}").format(sql.Identifier(own)))
                 self.state = "listening"
                 self._on_jobs()  # one full look: what was announced while nobody listened is found by it
                 while not is_over.is_set():

@@ -40,7 +40,7 @@ class Args(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Base of every kind's args: frozen, and a field that the kind doesn't know is an error that names it."""
 
 
-class NoArgs(Args):
+class NoArgs(Args, frozen=True):
     """For kinds that take nothing."""
 
 

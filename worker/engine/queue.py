@@ -7,7 +7,7 @@ the caller's transaction. Every write of a worker carries (id, lease); a row tha
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -19,6 +19,8 @@ from worker.engine import clean, db
 from worker.engine.checks import check_args
 from worker.engine.model import Args, Enqueued, EnqueueError, Finish, Job, Outcome
 from worker.engine.schedules import Schedule, next_after, parse
+
+_LATEST = 1e11  # seconds since 1970: the year 5138
 
 
 def enqueue(
@@ -38,10 +40,9 @@ def enqueue(
     A unique key admits one live job a kind: while there is one, that one is returned as not new.
     """
     conn = db.connection_of(conn_or_session)
-    _check_options(kind, run_at, queue, priority, tenant, unique_key, max_attempts)
     values = {
         "kind": kind,
-        "args": check_args(conn, kind, args),
+        "args": None,
         "run_at": run_at,
         "queue": queue,
         "priority": priority,
@@ -49,6 +50,8 @@ def enqueue(
         "unique_key": unique_key,
         "max_attempts": max_attempts,
     }
+    _check_options(values)
+    values["args"] = check_args(conn, kind, args)
     while True:
         row = conn.execute(db.statement("enqueue"), values).fetchone()
         if row is not None:
@@ -58,31 +61,21 @@ def enqueue(
             return Enqueued(row[0], is_new=False)
 
 
-def _check_options(
-    kind: str,
-    run_at: datetime | None,
-    queue: str | None,
-    priority: int | None,
-    tenant: str | None,
-    unique_key: str | None,
-    max_attempts: int | None,
-) -> None:
-    for name, text, limit in (
-        ("kind", kind, 100),
-        ("queue", queue, 100),
-        ("tenant", tenant, 200),
-        ("unique_key", unique_key, 512),
-    ):
+def _check_options(values: Mapping[str, Any]) -> None:
+    for name, limit in (("kind", 100), ("queue", 100), ("tenant", 200), ("unique_key", 512)):
+        text = values[name]
         if text is None:
             continue
-        if not isinstance(text, str) or (not text and name != "tenant") or clean.text(text, limit) != text:
+        if (not text and name != "tenant") or clean.text(text, limit) != text:
             raise EnqueueError(
                 f"{name} must be text of 1 to {limit} bytes without NUL or broken characters, not {clean.text(repr(text), 80)}."
             )
-    if run_at is not None and (not isinstance(run_at, datetime) or run_at.tzinfo is None):
+    run_at = values["run_at"]
+    if run_at is not None and getattr(run_at, "tzinfo", None) is None:
         raise EnqueueError(f"run_at must be a datetime with a time zone, not {clean.text(repr(run_at), 80)}.")
-    for name, number, low, high in (("priority", priority, 0, 9), ("max_attempts", max_attempts, 1, 1_000_000)):
-        if number is not None and (not isinstance(number, int) or not low <= number <= high):
+    for name, low, high in (("priority", 0, 9), ("max_attempts", 1, 1_000_000)):
+        number = values[name]
+        if number is not None and number not in range(low, high + 1):
             raise EnqueueError(
                 f"{name} must be a whole number from {low} to {high}, not {clean.text(repr(number), 80)}."
             )
@@ -118,9 +111,10 @@ def claimed(rows: list[tuple[Any, ...]]) -> list[Job]:
 
 
 def _job(row: tuple[Any, ...]) -> Job:
-    *fields, slot, _run_at, now = row[:15]
-    slot_at = datetime.fromtimestamp(slot, UTC) if slot is not None and abs(slot) < 1e11 else None
-    return Job(*fields, slot_at, now)
+    slot, now = row[12], row[14]
+    # A slot written by SQL may be any time, infinity too; one that no schedule can have is none.
+    slot_at = datetime.fromtimestamp(slot, UTC) if slot is not None and abs(slot) < _LATEST else None
+    return Job(*row[:12], slot_at, now)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from difflib import get_close_matches
 from functools import lru_cache
+from itertools import pairwise
 from zoneinfo import ZoneInfo, available_timezones
 
 from apscheduler.triggers.cron import CronTrigger
@@ -309,11 +310,9 @@ def widest_gap(schedule: Schedule) -> timedelta:
             else (date.day in days and date.weekday() in weekdays)
         )
     ]
-    widest_days = max(
-        (b - a for a, b in zip(matching, matching[1:], strict=False)), default=timedelta(days=_YEARS_AHEAD * 366)
-    )
+    widest_days = max((b - a for a, b in pairwise(matching)), default=timedelta(days=_YEARS_AHEAD * 366))
     overnight = widest_days - timedelta(minutes=minutes[-1] - minutes[0])
-    return max(overnight, *(timedelta(minutes=b - a) for a, b in zip(minutes, minutes[1:], strict=False)), timedelta(0))
+    return max(overnight, *(timedelta(minutes=b - a) for a, b in pairwise(minutes)), timedelta(0))
 
 
 def describe(schedule: Schedule) -> str:
