@@ -44,8 +44,9 @@ def migrate(url: str) -> str:
             connection.commit()
             driver = connection.connection.driver_connection
             assert driver is not None
+            # The driver's own commit: SQLAlchemy's knows nothing of statements that went past it.
             partitions.ensure(driver, months_ahead=3)
-            connection.commit()
+            driver.commit()
     finally:
         engine.dispose()
     return head

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import linecache
 import math
 import re
 import traceback
@@ -89,6 +90,8 @@ def _frames(error: BaseException) -> list[str]:
             frame, line = step
             code = frame.f_code
             found.append(f'  File "{code.co_filename}", line {line}, in {code.co_name}')
+            if source := linecache.getline(code.co_filename, line).strip():
+                found.append(f"    {source[:200]}")
     except BaseException:  # noqa: BLE001  whatever is wrong with the frames, the error's own words still count
         return []
     return found

@@ -114,7 +114,8 @@ def _job(row: tuple[Any, ...]) -> Job:
     slot, now = row[12], row[14]
     # A slot written by SQL may be any time, infinity too; one that no schedule can have is none.
     slot_at = datetime.fromtimestamp(slot, UTC) if slot is not None and abs(slot) < _LATEST else None
-    return Job(*row[:12], slot_at, now)
+    fields: Any = (*row[:12], slot_at, now)
+    return Job(*fields)
 
 
 @dataclass(frozen=True, slots=True)

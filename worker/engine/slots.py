@@ -71,7 +71,7 @@ class Slots:
         if ahead <= slots:
             ahead = 0
         with self._lock:
-            return max(0, slots + ahead - sum(a.job.queue == queue for a in self._held.values()))
+            return max(0, slots + ahead - sum(a.job.queue == queue and not a.is_ended for a in self._held.values()))
 
     def submit(self, jobs: Sequence[Job]) -> None:
         """Takes claimed jobs; each is run as soon as its queue has a slot."""

@@ -4,7 +4,7 @@
 with mine as (
     select j.id
     from jobs j join unnest(%(ids)s::bigint[], %(leases)s::integer[]) as e (id, lease) on j.id = e.id and j.lease = e.lease
-    where j.status = 'running'
+    where j.locked_until is not null
     for no key update of j skip locked
 ), renewed as (
     update jobs set locked_until = clock_now() + %(duration)s::interval
@@ -13,5 +13,5 @@ with mine as (
 )
 select e.id, e.lease, r.id is not null as is_renewed, j.id is null as is_lost, j.cancel_requested_at is not null as is_cancelled
 from unnest(%(ids)s::bigint[], %(leases)s::integer[]) as e (id, lease)
-left join jobs j on j.id = e.id and j.lease = e.lease and j.status = 'running'
+left join jobs j on j.id = e.id and j.lease = e.lease and j.locked_until is not null
 left join renewed r on r.id = e.id

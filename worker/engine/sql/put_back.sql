@@ -1,4 +1,6 @@
 -- Attempts that are over while their job goes on: the row is queued again and the run is written, in one statement.
+-- "Running" is asked by locked_until (the table's check says they are the same): status would invite the planner to the
+-- index of leases, whose dead entries it would walk.
 with e as (
     select *
     from unnest(
@@ -16,7 +18,7 @@ with e as (
         last_error = coalesce(e.error, j.last_error),
         locked_by = null, locked_at = null, locked_until = null, running_key = null
     from e
-    where j.id = any(%(ids)s::bigint[]) and j.id = e.id and j.lease = e.lease and j.status = 'running'
+    where j.id = any(%(ids)s::bigint[]) and j.id = e.id and j.lease = e.lease and j.locked_until is not null
     returning j.*, e.outcome, e.worker, e.duration, e.ago, e.counts, e.error, e.log_tail, e.is_charged
 )
 insert into job_runs (
