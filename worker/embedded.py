@@ -146,6 +146,7 @@ class Server:
         try:
             fresh.rename(self._data)
         except OSError as error:
+            shutil.rmtree(fresh, ignore_errors=True)
             raise ServerError(f"{self._data} exists and is no database: move it away. ({error.strerror})") from None
 
     def _launch(self) -> None:

@@ -22,7 +22,7 @@ from types import FrameType
 import click
 from honcho.environ import parse_procfile
 
-from worker import settings
+from worker import disk, settings
 from worker.embedded import Server
 from worker.engine.model import NightshiftError
 from worker.parts import Parts, end_leftovers
@@ -97,10 +97,9 @@ def _only_one(home: Path) -> Iterator[None]:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = os.open(home / "up.lock", os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
-        full = (
-            "The disk is full: free some space, or choose another" if error.errno == errno.ENOSPC else "Choose another"
-        )
-        raise UpError(f"{home} can't be used as home ({error.strerror}). {full} with --home DIR.") from None
+        if error.errno == errno.ENOSPC:
+            raise UpError(disk.is_full(home)) from None
+        raise UpError(f"{home} can't be used as home ({error.strerror}): choose another with --home DIR.") from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
