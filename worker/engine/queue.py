@@ -64,18 +64,20 @@ def enqueue(
 def _check_options(values: Mapping[str, Any]) -> None:
     for name, limit in (("kind", 100), ("queue", 100), ("tenant", 200), ("unique_key", 512)):
         text = values[name]
-        if text is None:
+        if text is None and name != "kind":
             continue
         if (not text and name != "tenant") or clean.text(text, limit) != text:
             raise EnqueueError(
                 f"{name} must be text of 1 to {limit} bytes without NUL or broken characters, not {clean.text(repr(text), 80)}."
             )
     run_at = values["run_at"]
-    if run_at is not None and getattr(run_at, "tzinfo", None) is None:
+    if run_at is not None and (not isinstance(run_at, datetime) or run_at.utcoffset() is None):
         raise EnqueueError(f"run_at must be a datetime with a time zone, not {clean.text(repr(run_at), 80)}.")
     for name, low, high in (("priority", 0, 9), ("max_attempts", 1, 1_000_000)):
         number = values[name]
-        if number is not None and number not in range(low, high + 1):
+        if number is not None and (
+            isinstance(number, bool) or not isinstance(number, int) or not low <= number <= high
+        ):
             raise EnqueueError(
                 f"{name} must be a whole number from {low} to {high}, not {clean.text(repr(number), 80)}."
             )
