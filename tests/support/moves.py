@@ -106,15 +106,27 @@ def one(conn: psycopg.Connection, statement: str, *values: Any) -> Any:
 
 
 def row(conn: psycopg.Connection, job_id: int) -> dict[str, Any] | None:
-    """A live job; None when it has left the table."""
+    """A live job without its args, which Python may not be able to read; None when it has left the table."""
     with conn.cursor(row_factory=dict_row) as cursor:
-        return cursor.execute("select * from jobs where id = %s", (job_id,)).fetchone()
+        found = cursor.execute(
+            """select status, run_at, slot_at, queue, tenant, priority, attempt, max_attempts, lease, locked_by, locked_at,
+               locked_until, cancel_requested_at, last_error, deaths, interruptions, recurrence_key, running_key, unique_key
+               from jobs where id = %s""",
+            (job_id,),
+        )
+        return found.fetchone()
 
 
 def runs(conn: psycopg.Connection, job_id: int) -> list[dict[str, Any]]:
-    """What the history has of a job, the oldest first."""
+    """What the history has of a job but its args, the oldest first."""
     with conn.cursor(row_factory=dict_row) as cursor:
-        return cursor.execute("select * from job_runs where job_id = %s order by lease", (job_id,)).fetchall()
+        found = cursor.execute(
+            """select job_id, lease, kind, queue, tenant, attempt, outcome, ended, slot_at, started_at, finished_at,
+               duration_ms, worker, counts, error, log_tail, priority, max_attempts, recurrence_key, enqueued_at
+               from job_runs where job_id = %s order by lease""",
+            (job_id,),
+        )
+        return found.fetchall()
 
 
 def outcomes(conn: psycopg.Connection, job_id: int) -> list[tuple[str, str | None]]:

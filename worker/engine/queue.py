@@ -20,7 +20,7 @@ from worker.engine.checks import check_args
 from worker.engine.model import Args, Enqueued, EnqueueError, Finish, Job, Outcome
 from worker.engine.schedules import Schedule, next_after, parse
 
-_LATEST = 1e11  # seconds since 1970: the year 5138
+_LATEST = 1e11  # seconds since 1970: the year 5138; no slot lies before 1970
 
 
 def enqueue(
@@ -115,7 +115,7 @@ def claimed(rows: list[tuple[Any, ...]]) -> list[Job]:
 def _job(row: tuple[Any, ...]) -> Job:
     slot, now = row[12], row[14]
     # A slot written by SQL may be any time, infinity too; one that no schedule can have is none.
-    slot_at = datetime.fromtimestamp(slot, UTC) if slot is not None and abs(slot) < _LATEST else None
+    slot_at = datetime.fromtimestamp(slot, UTC) if slot is not None and 0 <= slot < _LATEST else None
     fields: Any = (*row[:12], slot_at, now)
     return Job(*fields)
 
