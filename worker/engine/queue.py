@@ -20,7 +20,7 @@ from worker.engine.checks import check_args
 from worker.engine.model import Args, Enqueued, EnqueueError, Finish, Job, Outcome
 from worker.engine.schedules import Schedule, next_after, parse
 
-_LATEST = 1e11  # seconds since 1970: the year 5138
+_LATEST = 1e11  # seconds since 1970: the year 5138; no slot lies before 1970
 
 
 def enqueue(
@@ -64,18 +64,20 @@ def enqueue(
 def _check_options(values: Mapping[str, Any]) -> None:
     for name, limit in (("kind", 100), ("queue", 100), ("tenant", 200), ("unique_key", 512)):
         text = values[name]
-        if text is None:
+        if text is None and name != "kind":
             continue
         if (not text and name != "tenant") or clean.text(text, limit) != text:
             raise EnqueueError(
                 f"{name} must be text of 1 to {limit} bytes without NUL or broken characters, not {clean.text(repr(text), 80)}."
             )
     run_at = values["run_at"]
-    if run_at is not None and getattr(run_at, "tzinfo", None) is None:
+    if run_at is not None and (not isinstance(run_at, datetime) or run_at.utcoffset() is None):
         raise EnqueueError(f"run_at must be a datetime with a time zone, not {clean.text(repr(run_at), 80)}.")
     for name, low, high in (("priority", 0, 9), ("max_attempts", 1, 1_000_000)):
         number = values[name]
-        if number is not None and number not in range(low, high + 1):
+        if number is not None and (
+            isinstance(number, bool) or not isinstance(number, int) or not low <= number <= high
+        ):
             raise EnqueueError(
                 f"{name} must be a whole number from {low} to {high}, not {clean.text(repr(number), 80)}."
             )
@@ -113,7 +115,7 @@ def claimed(rows: list[tuple[Any, ...]]) -> list[Job]:
 def _job(row: tuple[Any, ...]) -> Job:
     slot, now = row[12], row[14]
     # A slot written by SQL may be any time, infinity too; one that no schedule can have is none.
-    slot_at = datetime.fromtimestamp(slot, UTC) if slot is not None and abs(slot) < _LATEST else None
+    slot_at = datetime.fromtimestamp(slot, UTC) if slot is not None and 0 <= slot < _LATEST else None
     fields: Any = (*row[:12], slot_at, now)
     return Job(*fields)
 
