@@ -110,12 +110,14 @@ def jobs() -> None:
 
 @cli.command()
 @_home
-def migrate(home: Path | None) -> None:
+@_json
+def migrate(home: Path | None, as_json: bool) -> None:
     """Bring the database's schema up to this code."""
     from worker import schema  # noqa: PLC0415
 
     with _database(home, may_create=True) as url:
-        click.echo(f"The schema is at revision {schema.migrate(url)}.")
+        revision = schema.migrate(url)
+    _print({"revision": revision}, as_json, lambda: f"The schema is at revision {revision}.")
 
 
 @cli.command()
