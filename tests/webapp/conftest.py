@@ -52,7 +52,9 @@ class Visitor:
         assert found is not None, f"{page} has no form"
         return found[1]
 
-    def post(self, path: str, data: dict[str, str] | None = None, *, token: str | None = None, **options: Any) -> TestResponse:
+    def post(
+        self, path: str, data: dict[str, str] | None = None, *, token: str | None = None, **options: Any
+    ) -> TestResponse:
         form = {"csrf_token": self.token() if token is None else token, **(data or {})}
         return self.client.post(path, data=form, environ_overrides=self.environ, **options)
 

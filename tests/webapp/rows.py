@@ -42,7 +42,13 @@ def job(conn: Connection, name: str = "nightly", *, args: Any = None, **columns:
     values = {"kind": name, "args": json.dumps({} if args is None else args)} | columns
     if values.get("status") == "running":
         at = now(conn)
-        running = {"attempt": 1, "lease": 1, "locked_by": WORKER, "locked_at": at, "locked_until": at + timedelta(minutes=5)}
+        running = {
+            "attempt": 1,
+            "lease": 1,
+            "locked_by": WORKER,
+            "locked_at": at,
+            "locked_until": at + timedelta(minutes=5),
+        }
         values = running | values
     return int(_insert(conn, "jobs", values, "id"))
 
@@ -51,17 +57,36 @@ def run(conn: Connection, name: str = "nightly", *, job_id: int = 1, **columns: 
     at = columns.pop("finished_at", None) or now(conn)
     took = columns.get("duration_ms", 1500)
     values = {
-        "job_id": job_id, "lease": 1, "kind": name, "queue": "default", "tenant": "", "attempt": 1, "outcome": "completed",
-        "ended": "completed", "started_at": at - timedelta(milliseconds=took), "finished_at": at, "duration_ms": took,
-        "worker": WORKER, "priority": 5, "max_attempts": 5, "enqueued_at": at - timedelta(minutes=1), "args": "{}",
+        "job_id": job_id,
+        "lease": 1,
+        "kind": name,
+        "queue": "default",
+        "tenant": "",
+        "attempt": 1,
+        "outcome": "completed",
+        "ended": "completed",
+        "started_at": at - timedelta(milliseconds=took),
+        "finished_at": at,
+        "duration_ms": took,
+        "worker": WORKER,
+        "priority": 5,
+        "max_attempts": 5,
+        "enqueued_at": at - timedelta(minutes=1),
+        "args": "{}",
     } | columns
     _insert(conn, "job_runs", values)
 
 
 def process(conn: Connection, *, kinds: list[str] | None = None, **columns: Any) -> None:
     values = {
-        "id": uuid4(), "host": "desk", "pid": 12, "version": "0.1.0", "kinds": kinds or ["nightly"],
-        "queues": json.dumps({"default": 8}), "lease_seconds": 30, "listener": "listening",
+        "id": uuid4(),
+        "host": "desk",
+        "pid": 12,
+        "version": "0.1.0",
+        "kinds": kinds or ["nightly"],
+        "queues": json.dumps({"default": 8}),
+        "lease_seconds": 30,
+        "listener": "listening",
     } | columns
     _insert(conn, "processes", values)
 

@@ -33,7 +33,13 @@ def test_run_now_moves_the_waiting_row(nightly: int, operator: Visitor, conn: ps
 
 def test_run_now_of_what_runs_says_since_when_and_changes_nothing(operator: Visitor, conn: psycopg.Connection) -> None:
     rows.kind(conn)
-    rows.job(conn, status="running", recurrence_key="nightly", running_key="nightly", locked_at=rows.now(conn) - timedelta(seconds=12))
+    rows.job(
+        conn,
+        status="running",
+        recurrence_key="nightly",
+        running_key="nightly",
+        locked_at=rows.now(conn) - timedelta(seconds=12),
+    )
     words = said(operator, operator.post("/kinds/nightly/run-now"))
     assert words.startswith("nightly is running already for 1")
     assert conn.execute("select count(*) from jobs").fetchone() == (1,)
@@ -52,7 +58,9 @@ def test_an_unknown_kind_is_refused_and_the_refusal_is_kept(operator: Visitor, c
     assert conn.execute("select count(*) from jobs").fetchone() == (0,)
 
 
-def test_the_action_and_its_audit_row_stand_or_fall_together(nightly: int, operator: Visitor, conn: psycopg.Connection) -> None:
+def test_the_action_and_its_audit_row_stand_or_fall_together(
+    nightly: int, operator: Visitor, conn: psycopg.Connection
+) -> None:
     token = operator.token()
     conn.execute("alter table operator_actions add check (action <> 'run now') not valid")
     assert operator.post("/kinds/nightly/run-now", token=token).status_code == 500
@@ -63,7 +71,9 @@ def test_the_action_and_its_audit_row_stand_or_fall_together(nightly: int, opera
     assert actions(conn) == []
 
 
-def test_pause_says_who_why_and_until_and_resume_ends_it(nightly: int, operator: Visitor, conn: psycopg.Connection) -> None:
+def test_pause_says_who_why_and_until_and_resume_ends_it(
+    nightly: int, operator: Visitor, conn: psycopg.Connection
+) -> None:
     answer = operator.post("/kinds/nightly/pause", {"reason": " the  move ", "until": "8h"})
     assert said(operator, answer) == "nightly is paused for 8 hours. What runs now goes on."
     row = conn.execute("select paused_by, paused_reason, paused_until - clock_now() from job_kinds").fetchone()
@@ -97,14 +107,20 @@ def test_a_queue_is_paused_and_resumed(operator: Visitor, conn: psycopg.Connecti
 def test_cancel_ends_a_waiting_job_and_asks_a_running_one(operator: Visitor, conn: psycopg.Connection) -> None:
     rows.kind(conn, "push-send", schedule=None)
     queued, running = rows.job(conn, "push-send"), rows.job(conn, "push-send", status="running")
-    assert said(operator, operator.post(f"/jobs/{queued}/cancel", {"reason": "twice"})) == f"Job {queued} was cancelled."
+    assert (
+        said(operator, operator.post(f"/jobs/{queued}/cancel", {"reason": "twice"})) == f"Job {queued} was cancelled."
+    )
     assert said(operator, operator.post(f"/jobs/{running}/cancel")) == f"Job {running} was asked to stop."
-    assert conn.execute("select outcome, error from job_runs").fetchall() == [("cancelled", "cancelled by operator: twice")]
+    assert conn.execute("select outcome, error from job_runs").fetchall() == [
+        ("cancelled", "cancelled by operator: twice")
+    ]
     assert "not live" in said(operator, operator.post(f"/jobs/{queued}/cancel"))
     assert [result for _, _, result in actions(conn)] == ["done", "done", "refused"]
 
 
-def test_retry_makes_a_waiting_job_due_and_queues_a_failed_one_again(operator: Visitor, conn: psycopg.Connection) -> None:
+def test_retry_makes_a_waiting_job_due_and_queues_a_failed_one_again(
+    operator: Visitor, conn: psycopg.Connection
+) -> None:
     rows.kind(conn, "push-send", schedule=None)
     waiting = rows.job(conn, "push-send", run_at=rows.now(conn) + timedelta(hours=1), attempt=2)
     assert said(operator, operator.post(f"/jobs/{waiting}/retry")) == f"Job {waiting} is due now."
@@ -115,7 +131,9 @@ def test_retry_makes_a_waiting_job_due_and_queues_a_failed_one_again(operator: V
 
 
 def test_htmx_gets_the_part_and_the_line_in_the_same_answer(nightly: int, operator: Visitor) -> None:
-    answer = operator.post("/kinds/nightly/run-now", {"back": "/"}, headers={"HX-Request": "true"}, follow_redirects=True)
+    answer = operator.post(
+        "/kinds/nightly/run-now", {"back": "/"}, headers={"HX-Request": "true"}, follow_redirects=True
+    )
     # the client drops headers when it follows, as no browser does; so the second half is asked for by hand
     assert answer.status_code == 200
     operator.post("/kinds/nightly/run-now", {"back": "/"}, headers={"HX-Request": "true"})
@@ -131,7 +149,9 @@ def test_back_leads_only_to_our_own_pages(back: str, nightly: int, operator: Vis
     assert operator.post("/kinds/nightly/run-now", {"back": back}).headers["Location"] == "/kinds/nightly"
 
 
-def test_a_lock_that_is_held_is_said_and_nothing_changes(nightly: int, operator: Visitor, conn: psycopg.Connection) -> None:
+def test_a_lock_that_is_held_is_said_and_nothing_changes(
+    nightly: int, operator: Visitor, conn: psycopg.Connection
+) -> None:
     token = operator.token()
     with conn.transaction():
         conn.execute("select 1 from jobs for update")

@@ -17,7 +17,7 @@ from worker.engine import kinds
 PAGES = ["/", "/jobs", "/actions", "/kinds/nightly"]
 HOSTILE = [
     "<script>document.title='x'</script>",
-    "\"><img src=x onerror=alert(1)>",
+    '"><img src=x onerror=alert(1)>',
     "'><svg/onload=alert(1)>",
     '<a hx-post="/jobs/1/cancel" hx-trigger="load">x</a>',
     '<div data-hx-get="/" data-hx-trigger="load"></div>',
@@ -79,7 +79,17 @@ def test_a_full_overview(operator: Visitor, conn: psycopg.Connection) -> None:
     rows.job(conn, "unheard-of", queue="elsewhere")
     conn.execute("insert into queues values ('push', clock_now(), 'ada', 'the move', null)")
     page = operator.get("/").text
-    for text in ("The night is fine.", "every hour", "on time", "1,290", "in 29 min", "unheard-of", "gone-host", "the move", "elsewhere"):
+    for text in (
+        "The night is fine.",
+        "every hour",
+        "on time",
+        "1,290",
+        "in 29 min",
+        "unheard-of",
+        "gone-host",
+        "the move",
+        "elsewhere",
+    ):
         assert text in page, text
     assert page.count("<h1") == 1
 
@@ -103,16 +113,38 @@ def test_hostile_text_is_shown_and_does_nothing(operator: Visitor, conn: psycopg
     ids = []
     for text in HOSTILE:
         short = text[:100]
-        ids.append(rows.job(conn, short, queue=short, tenant=text[:200], args={"t": text, text[:50]: 1}, last_error=text, unique_key=short[:50]))
+        ids.append(
+            rows.job(
+                conn,
+                short,
+                queue=short,
+                tenant=text[:200],
+                args={"t": text, text[:50]: 1},
+                last_error=text,
+                unique_key=short[:50],
+            )
+        )
         running = rows.job(conn, status="running", args=[text])
         rows.progress(conn, running, note=text, log_tail=text)
-        rows.run(conn, job_id=running + 10_000, outcome="failed", ended="failed", error=text, log_tail=text,
-                 counts=json.dumps({text[:50]: 1, "t": text}), args=json.dumps({"t": text}))
+        rows.run(
+            conn,
+            job_id=running + 10_000,
+            outcome="failed",
+            ended="failed",
+            error=text,
+            log_tail=text,
+            counts=json.dumps({text[:50]: 1, "t": text}),
+            args=json.dumps({"t": text}),
+        )
         ids += [running, running + 10_000]
-        rows.kind(conn, short[:100] + "!", description=text, paused_at=rows.now(conn), paused_by=short, paused_reason=text)
+        rows.kind(
+            conn, short[:100] + "!", description=text, paused_at=rows.now(conn), paused_by=short, paused_reason=text
+        )
         rows.process(conn, host=text, version=text)
         conn.execute("insert into queues values (%s, clock_now(), %s, %s, null)", [short, text, text])
-        conn.execute("insert into operator_actions (operator, action, target, reason) values (%s, %s, %s, %s)", [text] * 4)
+        conn.execute(
+            "insert into operator_actions (operator, action, target, reason) values (%s, %s, %s, %s)", [text] * 4
+        )
     for page in ["/", "/jobs", "/actions", "/kinds/nightly", *(f"/jobs/{job_id}" for job_id in ids)]:
         html = operator.get(page).text
         found = elements(html)
@@ -128,7 +160,9 @@ def test_hostile_text_is_shown_and_does_nothing(operator: Visitor, conn: psycopg
 
 def test_fifty_jobs_with_huge_args_keep_the_list_small_and_quick(operator: Visitor, conn: psycopg.Connection) -> None:
     noise = "select string_agg(md5(n::text), '') from generate_series(1, 65536) n"
-    conn.execute(f"insert into jobs (kind, args) select 'k', jsonb_build_object('x', ({noise})) from generate_series(1, 50)")
+    conn.execute(
+        f"insert into jobs (kind, args) select 'k', jsonb_build_object('x', ({noise})) from generate_series(1, 50)"
+    )
     operator.get("/jobs")
     started = time.monotonic()
     answer = operator.get("/jobs")
@@ -162,7 +196,9 @@ def _walk(operator: Visitor, path: str, pattern: str, link: str) -> list[str]:
         path = following[1].replace("&amp;", "&")
 
 
-def test_paging_lists_each_run_once_though_all_ended_at_the_same_moment(operator: Visitor, conn: psycopg.Connection) -> None:
+def test_paging_lists_each_run_once_though_all_ended_at_the_same_moment(
+    operator: Visitor, conn: psycopg.Connection
+) -> None:
     rows.kind(conn)
     at = rows.now(conn)
     for job_id in range(1, 76):
@@ -242,10 +278,27 @@ def test_all_attempts_are_on_the_jobs_page(operator: Visitor, conn: psycopg.Conn
     rows.kind(conn)
     at = rows.now(conn)
     for lease, outcome, ended in ((1, "failed", None), (2, "abandoned", None), (3, "completed", "completed")):
-        rows.run(conn, job_id=9, lease=lease, attempt=lease, outcome=outcome, ended=ended, finished_at=at + timedelta(seconds=lease),
-                 error=f"error of {lease}" if lease < 3 else None, log_tail="x" * 7000 if lease == 3 else None)
+        rows.run(
+            conn,
+            job_id=9,
+            lease=lease,
+            attempt=lease,
+            outcome=outcome,
+            ended=ended,
+            finished_at=at + timedelta(seconds=lease),
+            error=f"error of {lease}" if lease < 3 else None,
+            log_tail="x" * 7000 if lease == 3 else None,
+        )
     page = operator.get("/jobs/9").text
-    for text in ("Attempt 1", "Attempt 2", "Attempt 3", "abandoned", "error of 1", "error of 2", "Show all 7 thousand characters"):
+    for text in (
+        "Attempt 1",
+        "Attempt 2",
+        "Attempt 3",
+        "abandoned",
+        "error of 1",
+        "error of 2",
+        "Show all 7 thousand characters",
+    ):
         assert text in page
     assert operator.get("/jobs/9/attempts/3/log").text == "x" * 7000
     assert operator.get("/jobs/9/attempts/1/error").text == "error of 1"
@@ -260,8 +313,12 @@ def test_a_kind_shows_its_next_due_times_in_its_zone(operator: Visitor, conn: ps
     assert table.count(", 02:15") == 5
 
 
-@pytest.mark.parametrize("zone", ["US/Pacific-New", "SystemV/PST8", "localtime", "Factory", "zone.tab", "../../etc/passwd", "x" * 5000, ""])
-def test_a_stored_zone_that_nobody_knows_is_said_and_breaks_nothing(zone: str, operator: Visitor, conn: psycopg.Connection) -> None:
+@pytest.mark.parametrize(
+    "zone", ["US/Pacific-New", "SystemV/PST8", "localtime", "Factory", "zone.tab", "../../etc/passwd", "x" * 5000, ""]
+)
+def test_a_stored_zone_that_nobody_knows_is_said_and_breaks_nothing(
+    zone: str, operator: Visitor, conn: psycopg.Connection
+) -> None:
     rows.kind(conn, schedule=f"15 2 * * * {zone}")
     for page in ("/", "/kinds/nightly"):
         assert operator.get(page).status_code == 200
@@ -290,7 +347,9 @@ def test_a_panel_that_is_locked_does_not_take_the_page_down(operator: Visitor, c
     assert 'hx-trigger="every 4s' not in answer.text
 
 
-def test_a_fragment_is_the_part_of_the_page_and_history_gets_it_whole(operator: Visitor, conn: psycopg.Connection) -> None:
+def test_a_fragment_is_the_part_of_the_page_and_history_gets_it_whole(
+    operator: Visitor, conn: psycopg.Connection
+) -> None:
     rows.kind(conn)
     for page in PAGES:
         whole, part = operator.get(page).text, operator.fragment(page).text
@@ -312,7 +371,10 @@ def test_a_viewer_sees_everything_and_no_buttons(signed_in: Callable[..., Visito
 
 
 def test_a_kind_that_needs_args_has_no_run_now_button(operator: Visitor, conn: psycopg.Connection) -> None:
-    schema = {"$ref": "#/$defs/A", "$defs": {"A": {"type": "object", "required": ["device"], "properties": {"device": {"type": "integer"}}}}}
+    schema = {
+        "$ref": "#/$defs/A",
+        "$defs": {"A": {"type": "object", "required": ["device"], "properties": {"device": {"type": "integer"}}}},
+    }
     rows.kind(conn, "push-send", schedule=None, args_schema=json.dumps(schema))
     for page in ("/", "/kinds/push-send"):
         assert "needs args" in operator.get(page).text

@@ -40,7 +40,10 @@ def test_only_a_hash_of_the_token_is_kept(visitor: Visitor, conn: psycopg.Connec
 
 @pytest.mark.usefixtures("known")
 def test_a_wrong_password_and_an_unknown_name_get_the_same_words(visitor: Visitor) -> None:
-    wrong, unknown = visitor.sign_in("ada", "not the password"), visitor.sign_in("nobody-of-that-name", "not the password")
+    wrong, unknown = (
+        visitor.sign_in("ada", "not the password"),
+        visitor.sign_in("nobody-of-that-name", "not the password"),
+    )
     assert wrong.status_code == unknown.status_code == 403
     assert "Name or password is wrong." in wrong.text
     assert "Name or password is wrong." in unknown.text
@@ -162,9 +165,7 @@ def test_one_address_that_tries_many_names_is_slowed_down(visitor: Visitor) -> N
 
 
 @pytest.mark.usefixtures("known")
-def test_a_name_that_is_guessed_at_from_everywhere_gets_one_try_a_place(
-    app: Flask, conn: psycopg.Connection
-) -> None:
+def test_a_name_that_is_guessed_at_from_everywhere_gets_one_try_a_place(app: Flask, conn: psycopg.Connection) -> None:
     conn.execute(
         """insert into operator_actions (operator, action, target, result, address)
            select 'nobody', 'sign in', 'operator ada', 'refused', '203.0.113.' || n from generate_series(1, 60) n"""
@@ -177,15 +178,38 @@ def test_a_name_that_is_guessed_at_from_everywhere_gets_one_try_a_place(
 def test_a_forged_forwarding_header_gives_no_new_address(visitor: Visitor, conn: psycopg.Connection) -> None:
     token = visitor.token("/sign-in")
     form = {"name": "ada", "password": "x", "csrf_token": token}
-    visitor.client.post("/sign-in", data=form, headers={"X-Forwarded-For": "8.8.8.8"}, environ_overrides=visitor.environ)
+    visitor.client.post(
+        "/sign-in", data=form, headers={"X-Forwarded-For": "8.8.8.8"}, environ_overrides=visitor.environ
+    )
     assert conn.execute("select address from operator_actions").fetchall() == [("192.0.2.1",)]
 
 
 AWAY = [
-    "//evil.example", "///evil.example", "/\\evil.example", "\\\\evil.example", "https://evil.example", "https:evil.example",
-    "http:///evil.example", "javascript:alert(1)", "data:text/html,x", " //evil.example", "/ /evil.example", "\t//evil.example",
-    "/\t/evil.example", "//evil.example/%2f..", "/%09/evil.example", "/%5cevil.example", "/%2f%2fevil.example", "evil.example",
-    "/nowhere", "/sign-in\r\nSet-Cookie: x=y", "//localhost@evil.example", "/..//evil.example", "/static/nightshift.css", "", "/\u202eevil",
+    "//evil.example",
+    "///evil.example",
+    "/\\evil.example",
+    "\\\\evil.example",
+    "https://evil.example",
+    "https:evil.example",
+    "http:///evil.example",
+    "javascript:alert(1)",
+    "data:text/html,x",
+    " //evil.example",
+    "/ /evil.example",
+    "\t//evil.example",
+    "/\t/evil.example",
+    "//evil.example/%2f..",
+    "/%09/evil.example",
+    "/%5cevil.example",
+    "/%2f%2fevil.example",
+    "evil.example",
+    "/nowhere",
+    "/sign-in\r\nSet-Cookie: x=y",
+    "//localhost@evil.example",
+    "/..//evil.example",
+    "/static/nightshift.css",
+    "",
+    "/\u202eevil",
 ]
 
 
@@ -204,7 +228,9 @@ def test_signing_in_leads_back_to_the_page_that_was_asked_for(visitor: Visitor) 
     assert visitor.sign_in("ada", next="/jobs?status=running").headers["Location"] == "/jobs?status=running"
 
 
-@pytest.mark.parametrize("current", ["http://localhost/jobs", "http://localhost//evil.example", "https://evil.example/jobs"])
+@pytest.mark.parametrize(
+    "current", ["http://localhost/jobs", "http://localhost//evil.example", "https://evil.example/jobs"]
+)
 def test_a_fragment_without_a_session_tells_htmx_where_to_go(current: str, visitor: Visitor) -> None:
     answer = visitor.get("/jobs", headers={"HX-Request": "true", "HX-Current-URL": current})
     assert answer.status_code == 204
@@ -218,7 +244,9 @@ def test_odd_names_are_refused_like_any_other(name: str, visitor: Visitor) -> No
 
 def test_the_trail_tells_of_both(signed_in: Callable[..., Visitor], conn: psycopg.Connection) -> None:
     signed_in("viewer").post("/sign-out")
-    found = conn.execute("select operator, action, target, result, address from operator_actions order by id").fetchall()
+    found = conn.execute(
+        "select operator, action, target, result, address from operator_actions order by id"
+    ).fetchall()
     assert found == [
         ("viewer", "sign in", "operator viewer", "done", "192.0.2.1"),
         ("viewer", "sign out", "operator viewer", "done", "192.0.2.1"),

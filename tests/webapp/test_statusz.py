@@ -147,7 +147,11 @@ def test_a_page_says_that_the_database_is_away_and_shows_no_trace() -> None:
 def test_wrong_settings_end_the_process_with_2_and_all_are_listed() -> None:
     environ = {**os.environ, "DATABASE_URL": "mysql://x", "SECRET_KEY": "dev", "SECURE_COOKIES": "maybe"}
     done = subprocess.run(
-        [sys.executable, "-c", "import webapp.wsgi"], env=environ, capture_output=True, text=True, check=False,
+        [sys.executable, "-c", "import webapp.wsgi"],
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=False,
         cwd=Path(__file__).parents[2],
     )
     assert done.returncode == 2
