@@ -160,10 +160,12 @@ class Aside:
                 self.conn.close()
 
     def is_waiting_for_a_lock(self, conn: psycopg.Connection) -> bool:
-        """Returns True once PostgreSQL says that it waits for a lock; False when it ended instead."""
-        pid = self.conn.info.backend_pid
+        """Returns True once PostgreSQL says that a session of this database waits for a lock; False when this ended instead."""
         while self._thread.is_alive():
-            if one(conn, "select wait_event_type from pg_stat_activity where pid = %s", pid) == "Lock":
+            if one(
+                conn,
+                "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()",
+            ):
                 return True
         return False
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from uuid import UUID
 
-from worker.engine import child, executor
+from worker.engine import child, clean, executor
 from worker.engine.context import Context, Stop
 from worker.engine.executor import DeadlineExceeded, Result
 from worker.engine.model import Finish, Job, Kind, Outcome
@@ -140,53 +140,52 @@ class Slots:
             if attempt.asked is None:
                 attempt.asked = now
                 self.tell(attempt, "deadline")
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                    ctypes.c_ulong(attempt.thread_id or 0), ctypes.py_object(DeadlineExceeded)
-                )
+                with self._lock:
+                    if attempt.thread_id is not None:
+                        ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                            ctypes.c_ulong(attempt.thread_id), ctypes.py_object(DeadlineExceeded)
+                        )
             elif now > attempt.asked + _OVERRUN_GRACE_SECONDS:
                 log.error(
                     "job.stuck kind=%s job=%d: its thread can't be stopped, another takes its slot",
                     attempt.job.kind,
                     attempt.job.id,
                 )
-                self._end(
-                    attempt, Result(Outcome.FAILED, error=f"{executor.overran(attempt.kind)}; its thread is still busy")
-                )
-                self.stuck += 1
-                self._start_thread(attempt.job.queue)
+                error = f"{executor.overran(attempt.kind)}; its thread is still busy"
+                if self._end(attempt, Result(Outcome.FAILED, error=error)):
+                    self.stuck += 1
+                    self._start_thread(attempt.job.queue)
 
     def _start_thread(self, queue: str) -> None:
         threading.Thread(target=self._work, args=(queue,), name=f"slot {queue}", daemon=True).start()
 
     def _work(self, queue: str) -> None:
-        while True:
+        while (attempt := self._waiting[queue].get()) is not None:
+            attempt.thread_id, attempt.started = threading.get_ident(), time.monotonic()
             try:
-                attempt = self._waiting[queue].get()
-                if attempt is None:
-                    return
-                attempt.thread_id, attempt.started = threading.get_ident(), time.monotonic()
-                if attempt.job.deaths or attempt.kind.isolation == "process":
-                    attempt.is_child = True
-                    result = child.run(
-                        child.Run(attempt.job, attempt.kind, self._url, self._worker, attempt.stop, attempt.lines)
-                    )
-                else:
-                    result = executor.attempt(
-                        Context(
-                            attempt.job,
-                            attempt.kind,
-                            self._url,
-                            self._worker,
-                            stop=attempt.stop,
-                            on_log=attempt.lines.append,
-                        )
-                    )
-                if not self._end(attempt, result):
-                    return  # this thread was given up and another has its slot
-            except DeadlineExceeded:
-                continue  # it came just after the handler's end; `watch` settles the attempt
-            except Exception:
-                log.exception("slot.failed queue=%s", queue)
+                result = self._run(attempt)
+                with self._lock:
+                    attempt.thread_id = None  # from here on `watch` throws nothing into this thread
+            except DeadlineExceeded:  # it came just after the handler's end
+                result = Result(Outcome.FAILED, error=executor.overran(attempt.kind))
+            if not self._end(attempt, result):
+                return  # this thread was given up and another has its slot
+
+    def _run(self, attempt: Attempt) -> Result:
+        try:
+            if attempt.job.deaths or attempt.kind.isolation == "process":
+                attempt.is_child = True
+                return child.run(
+                    child.Run(attempt.job, attempt.kind, self._url, self._worker, attempt.stop, attempt.lines)
+                )
+            return executor.attempt(
+                Context(
+                    attempt.job, attempt.kind, self._url, self._worker, stop=attempt.stop, on_log=attempt.lines.append
+                )
+            )
+        except Exception as error:  # e.g. no process can be started: what was claimed must end all the same
+            log.exception("slot.failed kind=%s job=%d", attempt.job.kind, attempt.job.id)
+            return Result(Outcome.FAILED, error=f"it could not be run: {clean.text(error, 2000)}")
 
     def _end(self, attempt: Attempt, result: Result) -> bool:
         """Records how an attempt ended, once; False when someone else did."""
@@ -208,6 +207,7 @@ class Slots:
                         claimed=attempt.claimed,
                         started=started,
                         log_tail=child.log_tail(attempt.lines),
+                        is_cancelled=attempt.stop.reason == "cancelled",
                     )
                 )
         self._wake()
