@@ -57,9 +57,10 @@ def quick(ctx: Context, args: Plan) -> Verdict:
 
 
 def steady(ctx: Context, args: Plan) -> Verdict:
-    """Takes its time whatever it is told."""
+    """Takes its time whatever it is told; with n, only in its first n attempts."""
     mark(ctx)
-    time.sleep(args.seconds)
+    if ctx.job.attempt <= (args.n or ctx.job.attempt):
+        time.sleep(args.seconds)
     mark(ctx, "ended")
     return {"pid": os.getpid()}
 

@@ -5,7 +5,7 @@ TEST_CLOCK_SECONDS sets this process's wall clock wrong by so much; TEST_CLOCK_F
 
 from __future__ import annotations
 
-import datetime as datetime_module
+import datetime as dt
 import os
 import sys
 import time
@@ -22,10 +22,10 @@ def _set_clock_wrong() -> None:
     def offset() -> float:
         return float(Path(file).read_text()) if file else float(os.environ["TEST_CLOCK_SECONDS"])
 
-    class WrongDatetime(datetime_module.datetime):
+    class WrongDatetime(dt.datetime):
         @classmethod
-        def now(cls, tz: datetime_module.tzinfo | None = None) -> datetime_module.datetime:
-            return datetime_module.datetime.fromtimestamp(time.time(), tz)
+        def now(cls, tz: dt.tzinfo | None = None) -> dt.datetime:
+            return dt.datetime.fromtimestamp(time.time(), tz)
 
     time.time = lambda: true_time() + offset()
     from apscheduler.schedulers import base  # noqa: PLC0415
