@@ -56,6 +56,10 @@ def quick(ctx: Context, args: Plan) -> Verdict:
     return {"at": time.time(), "n": args.n}
 
 
+def instant(ctx: Context, args: Plan) -> Verdict:
+    return None
+
+
 def steady(ctx: Context, args: Plan) -> Verdict:
     """Takes its time whatever it is told; with n, only in its first n attempts."""
     mark(ctx)
@@ -291,6 +295,7 @@ KINDS: tuple[Kind, ...] = (
     *(_kind(name, run, is_alone=True) for name, run in (_BOTH | _CHILD_ONLY).items()),
     Kind("quick", quick, "a toy", args=Plan),
     Kind("fails-once", fails_once, "a toy", args=Plan, backoff=timedelta(seconds=2), backoff_ceiling=timedelta(seconds=2)),
+    Kind("instant", instant, "a toy", args=Plan, deadline=timedelta(microseconds=1), max_attempts=1),
     Kind("closure", lambda ctx, args: {"pid": os.getpid()}, "no child can be given this one", args=Plan, max_attempts=1),
     Kind("every-second", alone, "a toy", args=Plan, schedule=every(seconds=1), queue="night"),
     Kind("every-second-alone", alone, "a toy", args=Plan, schedule=every(seconds=1), queue="night", isolation="process"),
