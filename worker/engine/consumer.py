@@ -64,14 +64,17 @@ class Consumer:
         try:
             with self._link.use() as conn:
                 claimed = self._exchange(conn, finishes, rooms)
-                full = [name for name, room in rooms.items() if sum(job.queue == name for job in claimed) >= room]
-                due_in = None if self.is_draining or full else self._due_in(conn)
         except BaseException:
             self._slots.give_back(finishes)
             raise
-        self._slots.let_go([f.job.id for f in finishes])
+        # Committed, so nothing that may fail comes before this: what was claimed and not begun would be lost until its lease ends.
+        self._slots.let_go((f.job.id, f.job.lease) for f in finishes)
         self._slots.submit(claimed)
-        return Turn(len(finishes), len(claimed), bool(full), due_in)
+        is_full = any(sum(job.queue == name for job in claimed) >= room for name, room in rooms.items())
+        if self.is_draining or is_full:
+            return Turn(len(finishes), len(claimed), is_full, None)
+        with self._link.use() as conn:
+            return Turn(len(finishes), len(claimed), is_full, self._due_in(conn))
 
     def run(self, is_over: threading.Event) -> None:
         """Turns until told to stop. An error of the database costs a jittered pause, never the loop."""
