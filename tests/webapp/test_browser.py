@@ -73,7 +73,9 @@ def _page(browser: Browser, site: str, **options: Any) -> Iterator[Page]:
     with browser.new_context(base_url=site, **options) as context:
         page = context.new_page()
         complaints: list[str] = []
-        page.on("console", lambda message: complaints.append(message.text) if message.type in {"error", "warning"} else None)
+        page.on(
+            "console", lambda message: complaints.append(message.text) if message.type in {"error", "warning"} else None
+        )
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.goto("/jobs")
         page.get_by_label("Name").fill("ada")
@@ -85,7 +87,9 @@ def _page(browser: Browser, site: str, **options: Any) -> Iterator[Page]:
         assert complaints == []
 
 
-def test_a_click_through_with_nothing_blocked_and_nothing_broken(browser: Browser, site: str, conn: psycopg.Connection) -> None:
+def test_a_click_through_with_nothing_blocked_and_nothing_broken(
+    browser: Browser, site: str, conn: psycopg.Connection
+) -> None:
     with _page(browser, site) as page:
         requests: list[str] = []
         page.on("request", lambda request: requests.append(request.url))
@@ -172,16 +176,30 @@ def test_everything_works_without_javascript(browser: Browser, site: str, conn: 
         page.goto("/jobs/7")
         page.get_by_role("button", name="Retry").click()
         expect(page.locator("#said")).to_have_text("Job 7 is queued again.")
-    assert conn.execute("select count(*) from operator_actions where result = 'done' and action <> 'sign in'").fetchone() == (3,)
+    assert conn.execute(
+        "select count(*) from operator_actions where result = 'done' and action <> 'sign in'"
+    ).fetchone() == (3,)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_no_page_scrolls_sideways_on_a_phone(scheme: Any, browser: Browser, site: str, conn: psycopg.Connection) -> None:
+def test_no_page_scrolls_sideways_on_a_phone(
+    scheme: Any, browser: Browser, site: str, conn: psycopg.Connection
+) -> None:
     for text in HOSTILE:
         rows.job(conn, text[:100], queue=text[:100], tenant=text[:200], args={"t": text}, last_error=text)
-        rows.run(conn, job_id=9, lease=rows.job(conn), outcome="failed", error=text, log_tail=text, counts=json.dumps({text[:60]: text}))
+        rows.run(
+            conn,
+            job_id=9,
+            lease=rows.job(conn),
+            outcome="failed",
+            error=text,
+            log_tail=text,
+            counts=json.dumps({text[:60]: text}),
+        )
         rows.process(conn, host=text, version=text)
-        conn.execute("insert into operator_actions (operator, action, target, reason) values (%s, %s, %s, %s)", [text] * 4)
+        conn.execute(
+            "insert into operator_actions (operator, action, target, reason) values (%s, %s, %s, %s)", [text] * 4
+        )
     conn.execute("update job_kinds set description = %s", [HOSTILE[-1]])
     for width in (390, 1280):
         with _page(browser, site, viewport={"width": width, "height": 800}, color_scheme=scheme) as page:
@@ -191,11 +209,21 @@ def test_no_page_scrolls_sideways_on_a_phone(scheme: Any, browser: Browser, site
                 assert wide <= width, (path, width, wide)
 
 
-def test_hostile_text_runs_nothing_even_without_the_policy(browser: Browser, site: str, conn: psycopg.Connection) -> None:
+def test_hostile_text_runs_nothing_even_without_the_policy(
+    browser: Browser, site: str, conn: psycopg.Connection
+) -> None:
     for text in HOSTILE:
         running = rows.job(conn, status="running", args={"t": text}, tenant=text[:200])
         rows.progress(conn, running, note=text, log_tail=text)
-        rows.run(conn, job_id=9, lease=running, outcome="failed", error=text, log_tail=text, counts=json.dumps({text[:60]: text}))
+        rows.run(
+            conn,
+            job_id=9,
+            lease=running,
+            outcome="failed",
+            error=text,
+            log_tail=text,
+            counts=json.dumps({text[:60]: text}),
+        )
         rows.job(conn, text[:100], queue=text[:100], last_error=text)
         rows.process(conn, host=text, version=text)
     with _page(browser, site, bypass_csp=True) as page:
