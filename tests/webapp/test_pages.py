@@ -177,12 +177,12 @@ def test_fifty_jobs_with_huge_args_keep_the_list_small_and_quick(operator: Visit
     assert len(whole.data) > 2_000_000
 
 
-@pytest.mark.parametrize("number", [1970670598291982290, 3889108265204450030, 9223372036854775807, 9007199254740993])
-def test_no_digit_is_lost(number: int, operator: Visitor, conn: psycopg.Connection) -> None:
-    job_id = rows.job(conn, "k", args={"id": number})
-    assert f": {number}" in operator.get("/jobs").text.replace("&#34;", '"')
-    assert f": {number}" in operator.get(f"/jobs/{job_id}").text.replace("&#34;", '"')
-    assert json.loads(operator.get(f"/jobs/{job_id}/args").text) == {"id": number}
+def test_no_digit_is_lost(operator: Visitor, conn: psycopg.Connection) -> None:
+    for number in (1970670598291982290, 3889108265204450030, 9223372036854775807, 9007199254740993):
+        job_id = rows.job(conn, "k", args={"id": number})
+        for page in ("/jobs", f"/jobs/{job_id}"):
+            assert f": {number}" in operator.get(page).text
+        assert json.loads(operator.get(f"/jobs/{job_id}/args").text) == {"id": number}
 
 
 def _walk(operator: Visitor, path: str, pattern: str, link: str) -> list[str]:
@@ -313,16 +313,19 @@ def test_a_kind_shows_its_next_due_times_in_its_zone(operator: Visitor, conn: ps
     assert table.count(", 02:15") == 5
 
 
-@pytest.mark.parametrize(
-    "zone", ["US/Pacific-New", "SystemV/PST8", "localtime", "Factory", "zone.tab", "../../etc/passwd", "x" * 5000, ""]
-)
+ZONES = ["US/Pacific-New", "SystemV/PST8", "localtime", "Factory", "zone.tab", "../../etc/passwd", "x" * 5000, ""]
+
+
 def test_a_stored_zone_that_nobody_knows_is_said_and_breaks_nothing(
-    zone: str, operator: Visitor, conn: psycopg.Connection
+    operator: Visitor, conn: psycopg.Connection
 ) -> None:
-    rows.kind(conn, schedule=f"15 2 * * * {zone}")
-    for page in ("/", "/kinds/nightly"):
-        assert operator.get(page).status_code == 200
-    assert "can&#39;t be read" in operator.get("/kinds/nightly").text
+    rows.kind(conn)
+    for zone in ZONES:
+        conn.execute("update job_kinds set schedule = %s", [f"15 2 * * * {zone}"])
+        assert operator.get("/").status_code == 200
+        page = operator.get("/kinds/nightly")
+        assert page.status_code == 200
+        assert "can&#39;t be read" in page.text, zone
 
 
 def test_outcomes_can_be_picked(operator: Visitor, conn: psycopg.Connection) -> None:
