@@ -33,9 +33,7 @@ class Proxy:
         return self
 
     def __exit__(self, _kind: type[BaseException] | None, _error: object, _trace: TracebackType | None) -> None:
-        with contextlib.suppress(OSError):
-            self._listening.shutdown(socket.SHUT_RDWR)
-        self._listening.close()
+        self._close_door()
         self._flows.set()
         self._answers.set()
         self.cut()
@@ -48,6 +46,11 @@ class Proxy:
         """What the server says is lost; what the client says still arrives."""
         self._answers.clear()
 
+    def refuse(self) -> None:
+        """As a server that is down: what is open is closed, and nobody answers the door."""
+        self._close_door()
+        self.cut()
+
     def flow(self) -> None:
         """Everything passes again."""
         self._flows.set()
@@ -59,6 +62,11 @@ class Proxy:
             for each in self._sockets:
                 with contextlib.suppress(OSError):
                     each.shutdown(socket.SHUT_RDWR)
+
+    def _close_door(self) -> None:
+        with contextlib.suppress(OSError):
+            self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):

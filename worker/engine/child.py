@@ -19,6 +19,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection as Pipe
 from multiprocessing.connection import wait
 from typing import Any
@@ -70,6 +71,7 @@ def _stops_held() -> Iterator[None]:
 
     Held back, not ignored: one that reaches this process meanwhile is delivered when the block ends.
     """
+    resource_tracker.ensure_running()  # before: where the fork server has to start it, that lets the signals through again
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS)
     try:
         yield

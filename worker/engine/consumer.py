@@ -6,7 +6,6 @@ It sleeps until something ends, a NOTIFY arrives, the next future row is due, or
 from __future__ import annotations
 
 import logging
-import random
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,12 +17,12 @@ from psycopg import Connection
 
 from worker.engine import clean, db, queue
 from worker.engine.model import Finish, Job, Kind
+from worker.engine.outage import Outage
 from worker.engine.slots import Slots
 
 log = logging.getLogger("nightshift.consumer")
 
 _MOST_FINISHES = 1000
-_LONGEST_PAUSE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +53,7 @@ class Consumer:
         self._worker, self._lease, self._poll = worker, lease, poll
         self.wake = wake
         self.is_draining = False
+        self.outage = Outage(log, "consumer")
 
     def turn(self) -> Turn:
         """Writes what ended and claims for the free slots. On an error of the database what ended is kept for the next turn."""
@@ -78,18 +78,15 @@ class Consumer:
 
     def run(self, is_over: threading.Event) -> None:
         """Turns until told to stop. An error of the database costs a jittered pause, never the loop."""
-        failures = 0
         while not is_over.is_set():
             self.wake.clear()
             try:
                 turn = self.turn()
             except psycopg.Error as error:
-                failures += 1
-                pause = min(_LONGEST_PAUSE_SECONDS, 0.1 * 2**failures) * (0.5 + random.random() / 2)  # noqa: S311  jitter, no secret
-                log.warning("consumer.failed pause_seconds=%.1f: %s", pause, clean.text(error, 500))
-                is_over.wait(pause)
+                self.outage.note(error)
+                is_over.wait(self.outage.pause())
                 continue
-            failures = 0
+            self.outage.end()
             if turn.is_full and turn.claimed:
                 continue
             wait = self._poll.total_seconds()

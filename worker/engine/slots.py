@@ -148,15 +148,17 @@ class Slots:
                             ctypes.c_ulong(attempt.thread_id), ctypes.py_object(DeadlineExceeded)
                         )
             elif now > attempt.asked + _OVERRUN_GRACE_SECONDS:
+                self._start_thread(attempt.job.queue)  # first: where no thread can be had, the next look tries again
+                reason = f"{executor.overran(attempt.kind)}; its thread is still busy"
+                if not self._end(attempt, Result(Outcome.FAILED, error=reason)):
+                    self._waiting[attempt.job.queue].put(None)  # it ended in this very moment: one thread too many
+                    continue
+                self.stuck += 1
                 log.error(
                     "job.stuck kind=%s job=%d: its thread can't be stopped, another takes its slot",
                     attempt.job.kind,
                     attempt.job.id,
                 )
-                error = f"{executor.overran(attempt.kind)}; its thread is still busy"
-                if self._end(attempt, Result(Outcome.FAILED, error=error)):
-                    self.stuck += 1
-                    self._start_thread(attempt.job.queue)
 
     def _start_thread(self, queue: str) -> None:
         threading.Thread(target=self._work, args=(queue,), name=f"slot {queue}", daemon=True).start()
