@@ -77,7 +77,7 @@ def test_a_full_overview(operator: Visitor, conn: psycopg.Connection) -> None:
     rows.job(conn, recurrence_key="nightly", run_at=at + timedelta(minutes=30))
     rows.job(conn, "push-send", queue="push", run_at=at - timedelta(minutes=3))
     rows.job(conn, "unheard-of", queue="elsewhere")
-    conn.execute("insert into queues values ('push', clock_now(), 'ada', 'the move', null)")
+    conn.execute("insert into queues values ('push', clock_now(), 'owner', 'the move', null)")
     page = operator.get("/").text
     for text in (
         "The night is fine.",
@@ -235,12 +235,12 @@ def test_the_list_says_why_each_job_is_not_running(operator: Visitor, conn: psyc
     rows.kind(conn, "push-send", schedule=None)
     rows.kind(conn, "stranger", schedule=None)
     rows.process(conn, kinds=["nightly", "paused-kind", "push-send"])
-    kinds.pause(conn, "paused-kind", by="ada", reason="too many")
-    conn.execute("insert into queues values ('import', clock_now(), 'ada', 'the move', null)")
+    kinds.pause(conn, "paused-kind", by="owner", reason="too many")
+    conn.execute("insert into queues values ('import', clock_now(), 'owner', 'the move', null)")
     expected = {
         rows.job(conn, "unheard-of"): "no process knows this kind",
-        rows.job(conn, "paused-kind"): "its kind is paused by ada: too many",
-        rows.job(conn, "push-send", queue="import"): "queue import is paused by ada: the move",
+        rows.job(conn, "paused-kind"): "its kind is paused by owner: too many",
+        rows.job(conn, "push-send", queue="import"): "queue import is paused by owner: the move",
         rows.job(conn, "push-send", run_at=at + timedelta(hours=2)): "due in 1 h 59 min",
         rows.job(conn, "push-send", status="waiting", waiting_for=3): "waits for 3 other jobs",
         rows.job(conn, "push-send", queue="nowhere"): "no live process serves queue nowhere",
