@@ -16,7 +16,7 @@ from worker.engine.model import Args, EnqueueError
 
 _FRESH_SECONDS = 30.0
 _UUID = r"^[0-9a-fA-F]{8}-?([0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}$"
-_schemas: dict[tuple[str, str, str], tuple[float, str | None]] = {}
+_schemas: dict[tuple[str, int, str, str], tuple[float, str]] = {}
 
 
 def check_args(conn: Connection, kind: str, args: Args | dict[str, Any] | None) -> str:
@@ -37,12 +37,13 @@ def check_args(conn: Connection, kind: str, args: Args | dict[str, Any] | None) 
 
 
 def _schema(conn: Connection, kind: str) -> str | None:
-    key = (conn.info.host, conn.info.dbname, kind)
+    key = (conn.info.host, conn.info.port, conn.info.dbname, kind)
     known = _schemas.get(key)
     if known is None or time.monotonic() - known[0] > _FRESH_SECONDS:
         row = conn.execute(db.statement("args_schema"), {"kind": kind}).fetchone()
-        known = (time.monotonic(), None if row is None else row[0])
-        _schemas[key] = known
+        if row is None or row[0] is None:  # not kept: it may be published the next moment
+            return None
+        known = _schemas[key] = (time.monotonic(), row[0])
     return known[1]
 
 

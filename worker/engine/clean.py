@@ -36,7 +36,7 @@ class ArgsError(ValueError):
 def text(value: object, limit_bytes: int = 16_384) -> str:
     """Any object as text that a text column takes: NUL and lone surrogates shown as escapes, the middle of a long one cut."""
     try:
-        raw = value if isinstance(value, str) else str(value)
+        raw = str.__str__(value if isinstance(value, str) else str(value))  # a subclass may lie about its length
     except BaseException as error:  # noqa: BLE001  a __str__ of a handler's own may raise anything
         raw = f"<{type(value).__name__} whose text could not be made: {type(error).__name__}>"
     if len(raw) > 2 * limit_bytes:  # bound the work before it is done
@@ -58,6 +58,13 @@ def _cut(head: str, tail: str, count: int) -> str:
 
 def traceback_text(error: BaseException, limit_bytes: int = 16_384) -> str:
     """The traceback without locals, its first and last frames when there are thousands; never raises."""
+    try:
+        return _traceback_text(error, limit_bytes)
+    except BaseException:  # noqa: BLE001  an error may have attributes of its own making
+        return f"{type(error).__name__}, whose traceback could not be made"
+
+
+def _traceback_text(error: BaseException, limit_bytes: int) -> str:
     lines: list[str] = []
     seen: set[int] = set()
     current: BaseException | None = error

@@ -1,0 +1,2 @@
+-- Whether there is no learner yet.
+select not exists (select from learners)
