@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from tests.support.kinds import KINDS
-from tests.support.moves import claim, ends, expire, one, publish, set_clock
+from tests.support.moves import claim, ends, expire, one, set_clock
 from worker.engine import db, kinds, queue, recovery, scheduler
 from worker.engine.executor import Result
 from worker.engine.model import Job, Outcome
@@ -44,7 +44,7 @@ class Lives(RuleBasedStateMachine):
     def begin(self) -> None:
         self.conn.execute("truncate jobs, job_runs, job_progress, job_kinds")
         set_clock(self.conn, "0")
-        publish(self.conn)
+        kinds.publish(self.conn, CATALOGUE)
         scheduler.tick(self.conn, CATALOGUE, uuid4())
         self.meet()
 
