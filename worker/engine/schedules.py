@@ -119,7 +119,7 @@ def _zones() -> frozenset[str]:
 
 def parse(text: str) -> Schedule:
     """What str() of a schedule wrote."""
-    if found := re.fullmatch(r"every (\d{1,12}) s", text):
+    if found := re.fullmatch(r"every ([0-9]{1,12}) s", text):
         return every(seconds=int(found[1]))
     line, _, zone = text.rpartition(" ")
     return cron(line, zone)
@@ -130,7 +130,7 @@ def _field_problem(name: str, text: str) -> str | None:
         span, _, step = part.partition("/")
         low, dash, high = span.partition("-")
         if step or part.endswith("/"):
-            if not re.fullmatch(r"[1-9]\d{0,2}", step):
+            if not re.fullmatch(r"[1-9][0-9]{0,2}", step):
                 return f"{name}: the step in {part[:30]!r} must be a number from 1"
             if span != "*" and not dash:
                 return f"{name}: a step needs a range or * before it, not {part[:30]!r}"
@@ -148,7 +148,7 @@ def _value(name: str, text: str) -> int | None:
     names = _WEEKDAYS if name == "weekday" else _MONTHS if name == "month" else ()
     if text.lower() in names:
         return names.index(text.lower()) + (name == "month")
-    if name == "weekday" or not re.fullmatch(r"\d{1,2}", text):
+    if name == "weekday" or not re.fullmatch(r"[0-9]{1,2}", text):
         return None
     low, high = _BOUNDS[name]
     return int(text) if low <= int(text) <= high else None
