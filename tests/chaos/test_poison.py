@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from contextlib import ExitStack
 
@@ -54,7 +55,8 @@ CHILDREN = {
     "generator-raised-alone": "GeneratorExit",
     "stop-raised-alone": "StopIteration",
     "floods-alone": "said it all",
-    "closes-everything-alone": "without a result",
+    # A thread of the child that reads from its pipe keeps that open, unless it was between two reads.
+    "closes-everything-alone": "without a result|overran its deadline",
     "leaves-a-grandchild-alone": "was killed by SIGKILL",
 }
 
@@ -69,7 +71,7 @@ def test_every_poison_in_a_child_fails_alone_with_its_reason(url: str, db: psyco
         assert ended(db, beside) == {"completed": NEIGHBOURS}
         assert ended(db, list(poison.values())) == {"failed": len(poison)}
         for kind, reason in CHILDREN.items():
-            assert reason in error_of(db, poison[kind]), kind
+            assert re.search(reason, error_of(db, poison[kind])), kind
         assert pids.wait(lambda: len(jobs.alive()) <= before, 3), "something that an attempt started lives on"
         tail = db.execute("select length(log_tail) from job_runs where kind = 'floods-alone'").fetchone()
         assert tail is not None
@@ -100,7 +102,7 @@ def test_poison_in_a_thread_fails_with_its_reason_and_costs_no_slot(url: str, db
         assert time.monotonic() - began > 6, "deadline and grace were not waited for"
         assert ended(db, beside) == {"completed": NEIGHBOURS}
         for kind, reason in THREADS.items():
-            assert reason in error_of(db, poison[kind]), kind
+            assert re.search(reason, error_of(db, poison[kind])), kind
         slots = [queue.enqueue(db, "steady", {"seconds": 0.5}).id for _ in range(2)]
         for job in slots:
             wait_ended(db, job)
