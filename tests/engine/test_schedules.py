@@ -131,9 +131,9 @@ def test_an_interval_counts_real_time_from_the_epoch() -> None:
 @pytest.mark.parametrize(
     ("line", "word"),
     [
-        ("0 0 31 4 *", "day: no month"),
-        ("0 0 30 2 *", "day: no month"),
-        ("0 0 31 2,4,6 *", "day: no month"),
+        ("0 0 31 4 *", "day: month"),
+        ("0 0 30 2 *", "day: month"),
+        ("0 0 31 2,4,6 *", "day: month"),
         ("* * * *", "five fields"),
         ("* * * * * *", "five fields"),
         ("", "five fields"),
