@@ -33,6 +33,7 @@ class Settings:
     grace: timedelta
     log_level: str
     secure_cookies: bool
+    trusted_proxies: int  # how many proxies of ours stand before the web process
 
 
 def home() -> Path:
@@ -78,6 +79,7 @@ def load(environ: Mapping[str, str] | None = None, *, web: bool = False) -> Sett
         poll=get("JOBS_POLL_SECONDS", "5", _seconds(0.1, 300)),
         grace=get("JOBS_GRACE_SECONDS", "25", _seconds(0, 3600)),
         log_level=get("LOG_LEVEL", "INFO", _one_of("DEBUG", "INFO", "WARNING", "ERROR")),
+        trusted_proxies=get("TRUSTED_PROXIES", "0", _integer(0, 5)),
         secure_cookies=get("SECURE_COOKIES", "yes", _one_of("yes", "no")) == "yes",
     )
     if problems:

@@ -187,3 +187,11 @@ def test_an_action_is_recorded_in_the_callers_transaction(url: str, conn: psycop
     assert conn.execute("select operator, reason, result from operator_actions").fetchall() == [
         ("ada\\x00", "re\\ud800pairs", "done")
     ]
+
+
+def test_run_now_finds_a_running_job_that_began_before_its_kind_was_recurring(conn: psycopg.Connection) -> None:
+    publish(conn)
+    kinds.run_now(conn, "nightly")
+    job = claim_one(conn)
+    conn.execute("update jobs set running_key = null where id = %s", [job.id])
+    assert kinds.run_now(conn, "nightly") == kinds.RunNow(job.id, "running")

@@ -20,9 +20,9 @@ PASSWORD = "twelve cards wait"
 SECRET = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
-def build(url: str, *, secure: str = "no") -> Flask:
+def build(url: str, *, secure: str = "no", proxies: int = 0) -> Flask:
     """An app as wsgi builds it."""
-    environ = {"DATABASE_URL": url, "SECRET_KEY": SECRET, "SECURE_COOKIES": secure}
+    environ = {"DATABASE_URL": url, "SECRET_KEY": SECRET, "SECURE_COOKIES": secure, "TRUSTED_PROXIES": str(proxies)}
     return create_app(settings.load(environ, web=True))
 
 

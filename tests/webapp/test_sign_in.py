@@ -185,6 +185,19 @@ def test_a_forged_forwarding_header_gives_no_new_address(visitor: Visitor, conn:
     assert conn.execute("select address from operator_actions").fetchall() == [("192.0.2.1",)]
 
 
+def test_the_proxies_that_were_named_say_who_the_client_is_and_nobody_before_them(
+    url: str, conn: psycopg.Connection
+) -> None:
+    app = build(url, proxies=1)
+    visitor = Visitor(app.test_client(), "10.0.0.5")
+    form = {"name": "owner", "password": "x", "csrf_token": visitor.token("/sign-in")}
+    forwarded = {"X-Forwarded-For": "8.8.8.8, 192.0.2.77"}
+    visitor.client.post("/sign-in", data=form, headers=forwarded, environ_overrides=visitor.environ)
+    with app.app_context():
+        db.engine.dispose()
+    assert conn.execute("select address from operator_actions").fetchall() == [("192.0.2.77",)]
+
+
 AWAY = [
     "//evil.example",
     "///evil.example",
