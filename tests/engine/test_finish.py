@@ -371,6 +371,7 @@ def test_whatever_a_handler_logs_its_job_ends(url: str, conn: psycopg.Connection
     def run(ctx: Any, args: Any) -> dict[str, int]:
         for value in ("a\0b", "\ud800", "x" * 100_000, Hostile(), Lying("x")):
             ctx.log.warning(value)
+        ctx.log.warning("%d cards of %s", "five")  # noqa: PLE1206  a slip on purpose
         ctx.progress(1, None, "\0\ud800")
         return {"done": 1}
 
@@ -382,6 +383,7 @@ def test_whatever_a_handler_logs_its_job_ends(url: str, conn: psycopg.Connection
     (found,) = runs(conn, job.id)
     assert found["outcome"] == "completed"
     assert "warning a\\x00b" in found["log_tail"]
+    assert "%d cards of %s (its 1 arguments don't fit)" in found["log_tail"]
     assert len(found["log_tail"].encode()) <= 16_384
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import timedelta
 from itertools import count
 from typing import Any
@@ -104,8 +105,8 @@ class Quiet:
     def room(self, name: str) -> int:
         return 10
 
-    def let_go(self, job_ids: list[int]) -> None:
-        assert job_ids == []
+    def let_go(self, leases: Iterable[tuple[int, int]]) -> None:
+        assert list(leases) == []
 
     def submit(self, jobs: list[queue.Job]) -> None:
         self.jobs += jobs
