@@ -42,8 +42,12 @@ class Attempt:
     thread_id: int | None = None
     is_child: bool = False
     asked: float | None = None
+    is_settled: bool = False  # by the handler's own transaction: its row is gone, and it may go on for a while
     is_ended: bool = False
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=200))
+
+    def settle(self) -> None:
+        self.is_settled = True
 
 
 class Slots:
@@ -179,13 +183,29 @@ class Slots:
 
     def _run_in_child(self, attempt: Attempt) -> Result:
         try:
-            return child.run(child.Run(attempt.job, attempt.kind, self._url, self._worker, attempt.stop, attempt.lines))
+            return child.run(
+                child.Run(
+                    attempt.job,
+                    attempt.kind,
+                    self._url,
+                    self._worker,
+                    attempt.stop,
+                    attempt.lines,
+                    on_settled=attempt.settle,
+                )
+            )
         except Exception as error:  # noqa: BLE001  no process left, a handler that can't be sent to one: the job must end all the same
             return Result(Outcome.FAILED, error=f"no child could run it: {clean.text(repr(error), 2000)}")
 
     def _run_here(self, attempt: Attempt) -> Result:
         ctx = Context(
-            attempt.job, attempt.kind, self._url, self._worker, stop=attempt.stop, on_log=attempt.lines.append
+            attempt.job,
+            attempt.kind,
+            self._url,
+            self._worker,
+            stop=attempt.stop,
+            on_log=attempt.lines.append,
+            on_settled=attempt.settle,
         )
         attempt.thread_id = threading.get_ident()
         try:
