@@ -170,7 +170,7 @@ class Process:
             if abs(time.time() - time.monotonic() - behind) > 2:  # somebody set the clock by which the metronome beats
                 behind = time.time() - time.monotonic()
                 for each in self._metronome.get_jobs():
-                    each.modify(next_run_time=datetime.now(UTC))
+                    each.modify(next_run_time=datetime.fromtimestamp(time.time(), UTC))
         pulse.stop()
 
     def _tick(self, conn: psycopg.Connection) -> None:

@@ -1,7 +1,8 @@
 """An attempt in a process of its own: a fork of a clean server, in a session of its own, with bounded memory.
 
 The parent may kill it at any time; it notices its parent's death by the end of the pipe. Nothing but bytes comes back:
-log lines as they are written, and one Result. A child that ends without a Result has died, whatever its exit code.
+log lines as they are written, the word that the job is settled, and one Result. A child that ends without a Result has
+died, whatever its exit code.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection as Pipe
@@ -34,6 +35,7 @@ from worker.engine.model import Job, Kind, Outcome
 
 _POLL_SECONDS = 0.25
 _STOP_GRACE_SECONDS = 10.0
+_LOST_GRACE_SECONDS = 1.0
 _LOG_LINES = 200
 _MAX_MESSAGE = 4 * 1024 * 1024
 _KEPT_ENVIRONMENT = (
@@ -89,6 +91,8 @@ class Run:
     worker: UUID
     stop: Stop
     log: deque[str]
+    on_settled: Callable[[], None]
+    is_settled: bool = False
 
 
 def run(watched: Run) -> Result:
@@ -127,15 +131,20 @@ def _watch(watched: Run, pipe: Pipe, sentinel: int) -> Result | None:
             told = time.monotonic()
             with contextlib.suppress(OSError):
                 pipe.send_bytes(reason.encode())
-        if (stopped := _stopped(reason, told)) is not None:
+        if (stopped := _stopped(watched, reason, told)) is not None:
             return stopped
         try:
             ready = wait([pipe, sentinel], min(_POLL_SECONDS, left))
             if pipe in ready:
                 message = pipe.recv_bytes(_MAX_MESSAGE)
-                if message[:1] == b"R":
-                    return msgspec.json.decode(message[1:], type=Result)
-                watched.log.append(message[1:].decode(errors="replace"))
+                match message[:1]:
+                    case b"R":
+                        return msgspec.json.decode(message[1:], type=Result)
+                    case b"S":
+                        watched.is_settled = True
+                        watched.on_settled()
+                    case _:
+                        watched.log.append(message[1:].decode(errors="replace"))
             elif sentinel in ready:
                 return None
         except (EOFError, OSError, msgspec.DecodeError):
@@ -143,15 +152,19 @@ def _watch(watched: Run, pipe: Pipe, sentinel: int) -> Result | None:
     return Result(Outcome.FAILED, error=executor.overran(watched.kind))
 
 
-def _stopped(reason: str | None, told: float | None) -> Result | None:
+def _stopped(watched: Run, reason: str | None, told: float | None) -> Result | None:
     """What comes of a child that must not go on; None while it may."""
-    if reason == "lease lost":
-        return Result(None)
-    if reason == "killed":
-        return Result(Outcome.INTERRUPTED, error="cut off at shutdown")
-    if reason == "cancelled" and told is not None and time.monotonic() - told > _STOP_GRACE_SECONDS:
-        return Result(Outcome.CANCELLED, error="cancelled; it did not stop by itself and was killed")
-    return None
+    since = 0.0 if told is None else time.monotonic() - told
+    match reason:
+        # The row is gone, too, where the attempt has just settled its job: the word of that may be on its way.
+        case "lease lost" if since > _LOST_GRACE_SECONDS and not watched.is_settled:
+            return Result(None)
+        case "killed":
+            return Result(Outcome.INTERRUPTED, error="cut off at shutdown")
+        case "cancelled" if since > _STOP_GRACE_SECONDS:
+            return Result(Outcome.CANCELLED, error="cancelled; it did not stop by itself and was killed")
+        case _:
+            return None
 
 
 def _death(process: multiprocessing.process.BaseProcess) -> Result:
@@ -199,7 +212,15 @@ def _main(pipe: Pipe, job: Job, kind: Kind, url: str, worker: UUID) -> None:
             pipe.send_bytes(message)
 
     threading.Thread(target=_listen, args=(pipe, stop), daemon=True).start()
-    ctx = Context(job, kind, url, worker, stop=stop, on_log=lambda line: send(b"L" + line.encode(errors="replace")))
+    ctx = Context(
+        job,
+        kind,
+        url,
+        worker,
+        stop=stop,
+        on_log=lambda line: send(b"L" + line.encode(errors="replace")),
+        on_settled=lambda: send(b"S"),
+    )
     result = executor.attempt(ctx)
     send(b"R" + msgspec.json.encode(result))
     sys.stdout.flush()

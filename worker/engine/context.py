@@ -53,6 +53,7 @@ class Context:
     worker: UUID
     stop: Stop = field(default_factory=Stop)
     on_log: Callable[[str], None] | None = None
+    on_settled: Callable[[], None] | None = None
     is_settled: bool = False
     log: logging.LoggerAdapter[logging.Logger] = field(init=False)
     _lines: deque[str] = field(default_factory=lambda: deque(maxlen=_LOG_LINES))
@@ -116,6 +117,8 @@ class Context:
             if not queue.finish(conn, [finish]):
                 raise LeaseLost(f"job {self.job.id} lost lease {self.job.lease}: its work was rolled back")
         self.is_settled = True
+        if self.on_settled is not None:
+            self.on_settled()
 
     def progress(self, done: int, total: int | None = None, note: str | None = None) -> None:
         """Tells the page how far the attempt is; written at most once a second, and never a reason to fail."""

@@ -37,7 +37,7 @@ class Heartbeat:
 
     def turn(self) -> int:
         """One beat: renews what is held and returns how many leases were renewed."""
-        held = {(a.job.id, a.job.lease): a for a in self._slots.held()}
+        held = {(a.job.id, a.job.lease): a for a in self._slots.held() if not a.is_settled}
         begun = time.monotonic()
         with self._link.use() as conn:
             beats = queue.extend(conn, list(held), lease=self._lease) if held else []
@@ -53,7 +53,7 @@ class Heartbeat:
             attempt = held[beat.job_id, beat.lease]
             if beat.is_renewed:
                 self._beaten[beat.job_id, beat.lease] = begun
-            if beat.is_lost and not attempt.is_ended:
+            if beat.is_lost and not attempt.is_ended and not attempt.is_settled:
                 log.warning("job.lease_lost kind=%s job=%d lease=%d", attempt.job.kind, beat.job_id, beat.lease)
                 self._slots.tell(attempt, "lease lost")
             elif beat.is_cancelled:
@@ -66,7 +66,7 @@ class Heartbeat:
         limit = time.monotonic() - self._lease.total_seconds()
         for attempt in self._slots.held():
             renewed = self._beaten.get((attempt.job.id, attempt.job.lease), attempt.claimed)
-            if renewed < limit and attempt.stop.reason != "lease lost" and not attempt.is_ended:
+            if renewed < limit and attempt.stop.reason != "lease lost" and not (attempt.is_ended or attempt.is_settled):
                 log.warning(
                     "job.lease_lost kind=%s job=%d: no heartbeat got through for a lease",
                     attempt.job.kind,

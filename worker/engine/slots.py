@@ -42,8 +42,12 @@ class Attempt:
     thread_id: int | None = None
     is_child: bool = False
     asked: float | None = None
+    is_settled: bool = False  # by the handler's own transaction: its row is gone, and it may go on for a while
     is_ended: bool = False
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=200))
+
+    def settle(self) -> None:
+        self.is_settled = True
 
 
 class Slots:
@@ -176,11 +180,26 @@ class Slots:
                 return  # this thread was given up and another has its slot
 
     def _run_in_child(self, attempt: Attempt) -> Result:
-        return child.run(child.Run(attempt.job, attempt.kind, self._url, self._worker, attempt.stop, attempt.lines))
+        watched = child.Run(
+            attempt.job,
+            attempt.kind,
+            self._url,
+            self._worker,
+            attempt.stop,
+            attempt.lines,
+            on_settled=attempt.settle,
+        )
+        return child.run(watched)
 
     def _run_here(self, attempt: Attempt) -> Result:
         ctx = Context(
-            attempt.job, attempt.kind, self._url, self._worker, stop=attempt.stop, on_log=attempt.lines.append
+            attempt.job,
+            attempt.kind,
+            self._url,
+            self._worker,
+            stop=attempt.stop,
+            on_log=attempt.lines.append,
+            on_settled=attempt.settle,
         )
         attempt.thread_id = threading.get_ident()
         try:
