@@ -30,7 +30,7 @@ def main(arguments: list[str]) -> int:
     _provide()
     if failed:
         _say(f"FAILED: {', '.join(failed)} (see above); the tests run all the same")
-    tested = subprocess.call([sys.executable, "-m", "pytest", "-n", "2", *arguments])
+    tested = subprocess.call([sys.executable, "-m", "pytest", "-n", "2", "--dist", "loadfile", *arguments])
     return tested or bool(failed)
 
 

@@ -131,7 +131,8 @@ def runs(conn: psycopg.Connection, job_id: int) -> list[dict[str, Any]]:
 
 def outcomes(conn: psycopg.Connection, job_id: int) -> list[tuple[str, str | None]]:
     """(outcome, ended) of each run of a job, the oldest first."""
-    return [(run["outcome"], run["ended"]) for run in runs(conn, job_id)]
+    found = conn.execute("select outcome, ended from job_runs where job_id = %s order by lease", (job_id,))
+    return [(outcome, ended) for outcome, ended in found]
 
 
 def live(conn: psycopg.Connection) -> int:

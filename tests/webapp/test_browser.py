@@ -24,10 +24,16 @@ from tests.webapp.test_pages import HOSTILE
 from worker import operators
 
 CHROMIUM = shutil.which("chromium")
-FLAGS = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync"
-).split()
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed: apt-get install chromium")
 
 
@@ -49,7 +55,7 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture
 def site(app: Flask, conn: psycopg.Connection) -> Iterator[str]:
     """The app served on a port of its own, with one operator and a night's worth of rows."""
-    operators.add(conn, "ada", PASSWORD, "operator")
+    operators.add(conn, "owner", PASSWORD, "operator")
     at = rows.now(conn)
     rows.kind(conn, last_completed_at=at)
     rows.kind(conn, "push-send", schedule=None, queue="push")
@@ -73,10 +79,12 @@ def _page(browser: Browser, site: str, **options: Any) -> Iterator[Page]:
     with browser.new_context(base_url=site, **options) as context:
         page = context.new_page()
         complaints: list[str] = []
-        page.on("console", lambda message: complaints.append(message.text) if message.type in {"error", "warning"} else None)
+        page.on(
+            "console", lambda message: complaints.append(message.text) if message.type in {"error", "warning"} else None
+        )
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.goto("/jobs")
-        page.get_by_label("Name").fill("ada")
+        page.get_by_label("Name").fill("owner")
         page.get_by_label("Password").fill(PASSWORD)
         page.get_by_role("button", name="Sign in").click()
         expect(page.get_by_role("heading", name="Live jobs")).to_be_visible()
@@ -85,7 +93,9 @@ def _page(browser: Browser, site: str, **options: Any) -> Iterator[Page]:
         assert complaints == []
 
 
-def test_a_click_through_with_nothing_blocked_and_nothing_broken(browser: Browser, site: str, conn: psycopg.Connection) -> None:
+def test_a_click_through_with_nothing_blocked_and_nothing_broken(
+    browser: Browser, site: str, conn: psycopg.Connection
+) -> None:
     with _page(browser, site) as page:
         requests: list[str] = []
         page.on("request", lambda request: requests.append(request.url))
@@ -149,7 +159,7 @@ def test_a_refused_button_says_so(browser: Browser, site: str, conn: psycopg.Con
     with browser.new_context(base_url=site) as context:
         page = context.new_page()
         page.goto("/sign-in")
-        page.get_by_label("Name").fill("ada")
+        page.get_by_label("Name").fill("owner")
         page.get_by_label("Password").fill(PASSWORD)
         page.get_by_role("button", name="Sign in").click()
         expect(page.locator("#run-nightly")).to_be_visible()
@@ -172,16 +182,30 @@ def test_everything_works_without_javascript(browser: Browser, site: str, conn: 
         page.goto("/jobs/7")
         page.get_by_role("button", name="Retry").click()
         expect(page.locator("#said")).to_have_text("Job 7 is queued again.")
-    assert conn.execute("select count(*) from operator_actions where result = 'done' and action <> 'sign in'").fetchone() == (3,)
+    assert conn.execute(
+        "select count(*) from operator_actions where result = 'done' and action <> 'sign in'"
+    ).fetchone() == (3,)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_no_page_scrolls_sideways_on_a_phone(scheme: Any, browser: Browser, site: str, conn: psycopg.Connection) -> None:
+def test_no_page_scrolls_sideways_on_a_phone(
+    scheme: Any, browser: Browser, site: str, conn: psycopg.Connection
+) -> None:
     for text in HOSTILE:
         rows.job(conn, text[:100], queue=text[:100], tenant=text[:200], args={"t": text}, last_error=text)
-        rows.run(conn, job_id=9, lease=rows.job(conn), outcome="failed", error=text, log_tail=text, counts=json.dumps({text[:60]: text}))
+        rows.run(
+            conn,
+            job_id=9,
+            lease=rows.job(conn),
+            outcome="failed",
+            error=text,
+            log_tail=text,
+            counts=json.dumps({text[:60]: text}),
+        )
         rows.process(conn, host=text, version=text)
-        conn.execute("insert into operator_actions (operator, action, target, reason) values (%s, %s, %s, %s)", [text] * 4)
+        conn.execute(
+            "insert into operator_actions (operator, action, target, reason) values (%s, %s, %s, %s)", [text] * 4
+        )
     conn.execute("update job_kinds set description = %s", [HOSTILE[-1]])
     for width in (390, 1280):
         with _page(browser, site, viewport={"width": width, "height": 800}, color_scheme=scheme) as page:
@@ -191,11 +215,21 @@ def test_no_page_scrolls_sideways_on_a_phone(scheme: Any, browser: Browser, site
                 assert wide <= width, (path, width, wide)
 
 
-def test_hostile_text_runs_nothing_even_without_the_policy(browser: Browser, site: str, conn: psycopg.Connection) -> None:
+def test_hostile_text_runs_nothing_even_without_the_policy(
+    browser: Browser, site: str, conn: psycopg.Connection
+) -> None:
     for text in HOSTILE:
         running = rows.job(conn, status="running", args={"t": text}, tenant=text[:200])
         rows.progress(conn, running, note=text, log_tail=text)
-        rows.run(conn, job_id=9, lease=running, outcome="failed", error=text, log_tail=text, counts=json.dumps({text[:60]: text}))
+        rows.run(
+            conn,
+            job_id=9,
+            lease=running,
+            outcome="failed",
+            error=text,
+            log_tail=text,
+            counts=json.dumps({text[:60]: text}),
+        )
         rows.job(conn, text[:100], queue=text[:100], last_error=text)
         rows.process(conn, host=text, version=text)
     with _page(browser, site, bypass_csp=True) as page:

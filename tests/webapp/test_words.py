@@ -121,5 +121,5 @@ def test_the_worst_comes_first() -> None:
 
 def test_a_kind_that_is_late_says_since_when() -> None:
     night = judge(_signs(_health("a", "late", None, -10), _health("b", "late", 500, -5)))
-    assert night.why == "It has never completed and should have by 10 min ago. So is 1 more."
+    assert night.why == "It has never completed and has been late for 10 min. So is 1 more."
     assert night.kind == "a"

@@ -17,13 +17,17 @@ import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection as Pipe
+from multiprocessing.connection import wait
+from typing import Any
 from uuid import UUID
 
 import msgspec
 
-from worker.engine import executor
+from worker.engine import clean, executor
 from worker.engine.context import Context, Stop
 from worker.engine.executor import Result
 from worker.engine.model import Job, Kind, Outcome
@@ -45,22 +49,34 @@ _KEPT_ENVIRONMENT = (
     "SSL_CERT_FILE",
 )
 
+_STOPS = {signal.SIGTERM, signal.SIGINT}
+
 _context = multiprocessing.get_context("forkserver")
 # Process.start and join reap every child they know of; two at once could read one's exit status twice.
 _reaping = threading.Lock()
 
 
 def prepare(modules: list[str]) -> None:
-    """Starts the fork server with these modules loaded. It and all children ignore SIGTERM: a platform sends it to every
-    process at once, and an attempt may go on until its parent has drained."""
-    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    try:
-        _context.set_forkserver_preload(["worker.engine.child", *modules])
-        from multiprocessing import forkserver  # noqa: PLC0415  only the jobs process needs it
+    """Starts the fork server with these modules loaded."""
+    from multiprocessing import forkserver  # noqa: PLC0415  only the jobs process needs it
 
+    _context.set_forkserver_preload(["worker.engine.child", *modules])
+    with _stops_held():
         forkserver.ensure_running()
+
+
+@contextlib.contextmanager
+def _stops_held() -> Iterator[None]:
+    """A fork server started in this block is deaf to SIGTERM and SIGINT, which some platforms send to every process at once.
+
+    Held back, not ignored: one that reaches this process meanwhile is delivered when the block ends.
+    """
+    resource_tracker.ensure_running()  # before: where the fork server has to start it, that lets the signals through again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS)
+    try:
+        yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @dataclass(slots=True)
@@ -83,11 +99,16 @@ def run(watched: Run) -> Result:
         args=(theirs, watched.job, watched.kind, watched.url, watched.worker),
         name=f"nightshift {watched.kind.name}",
     )
-    with _reaping:
-        process.start()
-    theirs.close()
     try:
-        return _watch(watched, ours) or _death(process)
+        with _reaping, _stops_held():  # it starts the fork server again when that has died
+            process.start()
+    except BaseException:
+        ours.close()
+        raise
+    finally:
+        theirs.close()
+    try:
+        return _watch(watched, ours, process.sentinel) or _death(process)
     finally:
         assert process.pid is not None
         _kill(process.pid)
@@ -96,8 +117,8 @@ def run(watched: Run) -> Result:
         ours.close()
 
 
-def _watch(watched: Run, pipe: Pipe) -> Result | None:
-    """The child's Result, or why it was stopped; None when it died."""
+def _watch(watched: Run, pipe: Pipe, sentinel: int) -> Result | None:
+    """The child's Result, or why it was stopped; None when it died, even where its own children still hold the pipe."""
     ends = time.monotonic() + watched.kind.deadline.total_seconds()
     told: float | None = None
     while (left := ends - time.monotonic()) > 0:
@@ -109,12 +130,15 @@ def _watch(watched: Run, pipe: Pipe) -> Result | None:
         if (stopped := _stopped(reason, told)) is not None:
             return stopped
         try:
-            if pipe.poll(min(_POLL_SECONDS, left)):
+            ready = wait([pipe, sentinel], min(_POLL_SECONDS, left))
+            if pipe in ready:
                 message = pipe.recv_bytes(_MAX_MESSAGE)
                 if message[:1] == b"R":
                     return msgspec.json.decode(message[1:], type=Result)
                 watched.log.append(message[1:].decode(errors="replace"))
-        except (EOFError, OSError):
+            elif sentinel in ready:
+                return None
+        except (EOFError, OSError, msgspec.DecodeError):
             return None
     return Result(Outcome.FAILED, error=executor.overran(watched.kind))
 
@@ -131,8 +155,9 @@ def _stopped(reason: str | None, told: float | None) -> Result | None:
 
 
 def _death(process: multiprocessing.process.BaseProcess) -> Result:
+    wait([process.sentinel], timeout=1)  # not in the lock below: others may start children meanwhile
     with _reaping:
-        process.join(timeout=5)
+        process.join(timeout=0)
     code = process.exitcode
     how = (
         "closed its pipe"
@@ -161,6 +186,7 @@ def _kill(pid: int) -> None:
 def _main(pipe: Pipe, job: Job, kind: Kind, url: str, worker: UUID) -> None:
     os.setsid()
     _die_with_parent()
+    _take_stops()
     _limit(kind)
     for name in set(os.environ) - set(_KEPT_ENVIRONMENT):
         del os.environ[name]
@@ -190,10 +216,24 @@ def _listen(pipe: Pipe, stop: Stop) -> None:
 
 
 def _die_with_parent() -> None:
-    # The pipe's end needs the interpreter to run; the kernel's signal also reaches a child that is stuck in C.
+    # The pipe's end needs the interpreter to run; the kernel's signal also reaches a child that is stuck in C. It comes when
+    # the fork server ends, which waits for the end of a pipe of its own that multiprocessing hands to every child: ours must go.
+    from multiprocessing import forkserver  # noqa: PLC0415
+
+    server: Any = getattr(forkserver, "_forkserver", None)
+    if (lifeline := getattr(server, "_forkserver_alive_fd", None)) is not None:
+        os.close(lifeline)
     if sys.platform == "linux":
         pr_set_pdeathsig = 1
         ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL)
+
+
+def _take_stops() -> None:
+    # Ours is a parent that drains, not a signal. A handler that does nothing, unlike one that ignores, isn't inherited by
+    # the programs that an attempt starts: it can end those by SIGTERM.
+    for number in _STOPS:
+        signal.signal(number, lambda *_: None)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPS)
 
 
 def _limit(kind: Kind) -> None:
@@ -206,5 +246,5 @@ def _limit(kind: Kind) -> None:
 
 
 def log_tail(lines: deque[str]) -> str | None:
-    """The lines that came through the pipe, as the run keeps them."""
-    return "\n".join(lines) or None
+    """The last lines that an attempt logged, cleaned and bounded as the run keeps them, whoever wrote them into the pipe."""
+    return clean.text("\n".join(lines)) or None

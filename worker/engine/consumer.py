@@ -6,7 +6,6 @@ It sleeps until something ends, a NOTIFY arrives, the next future row is due, or
 from __future__ import annotations
 
 import logging
-import random
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,12 +17,12 @@ from psycopg import Connection
 
 from worker.engine import clean, db, queue
 from worker.engine.model import Finish, Job, Kind
+from worker.engine.outage import Outage
 from worker.engine.slots import Slots
 
 log = logging.getLogger("nightshift.consumer")
 
 _MOST_FINISHES = 1000
-_LONGEST_PAUSE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +53,7 @@ class Consumer:
         self._worker, self._lease, self._poll = worker, lease, poll
         self.wake = wake
         self.is_draining = False
+        self.outage = Outage(log, "consumer")
 
     def turn(self) -> Turn:
         """Writes what ended and claims for the free slots. On an error of the database what ended is kept for the next turn."""
@@ -64,29 +64,29 @@ class Consumer:
         try:
             with self._link.use() as conn:
                 claimed = self._exchange(conn, finishes, rooms)
-                full = [name for name, room in rooms.items() if sum(job.queue == name for job in claimed) >= room]
-                due_in = None if self.is_draining or full else self._due_in(conn)
         except BaseException:
             self._slots.give_back(finishes)
             raise
-        self._slots.let_go([f.job.id for f in finishes])
+        # Committed, so nothing that may fail comes before this: what was claimed and not begun would be lost until its lease ends.
+        self._slots.let_go((f.job.id, f.job.lease) for f in finishes)
         self._slots.submit(claimed)
-        return Turn(len(finishes), len(claimed), bool(full), due_in)
+        is_full = any(sum(job.queue == name for job in claimed) >= room for name, room in rooms.items())
+        if self.is_draining or is_full:
+            return Turn(len(finishes), len(claimed), is_full, None)
+        with self._link.use() as conn:
+            return Turn(len(finishes), len(claimed), is_full, self._due_in(conn))
 
     def run(self, is_over: threading.Event) -> None:
         """Turns until told to stop. An error of the database costs a jittered pause, never the loop."""
-        failures = 0
         while not is_over.is_set():
             self.wake.clear()
             try:
                 turn = self.turn()
             except psycopg.Error as error:
-                failures += 1
-                pause = min(_LONGEST_PAUSE_SECONDS, 0.1 * 2**failures) * (0.5 + random.random() / 2)  # noqa: S311  jitter, no secret
-                log.warning("consumer.failed pause_seconds=%.1f: %s", pause, clean.text(error, 500))
-                is_over.wait(pause)
+                self.outage.note(error)
+                is_over.wait(self.outage.pause())
                 continue
-            failures = 0
+            self.outage.end()
             if turn.is_full and turn.claimed:
                 continue
             wait = self._poll.total_seconds()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+import os
+import socket
+import time
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -43,23 +46,43 @@ def connect(url: str, role: str, *, autocommit: bool = True, is_pooled: bool = F
     )
 
 
+def shut(conn: Connection) -> None:
+    """Ends what another thread waits for on this connection: that thread gets an error. A silent network gives none by itself."""
+    with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(conn.fileno())) as duplicate:
+        duplicate.shutdown(socket.SHUT_RDWR)
+
+
 class Link:
     """A loop's connection: opened when needed, dropped after any error, so that the next turn starts afresh."""
 
-    def __init__(self, url: str, role: str, *, is_pooled: bool = False) -> None:
-        self._url, self._role, self._is_pooled = url, role, is_pooled
+    def __init__(self, url: str, role: str, *, is_pooled: bool = False, patience: float = 20.0) -> None:
+        self._url, self.role, self._is_pooled = url, role, is_pooled
+        self.patience = patience  # seconds that one use may take
         self._conn: Connection | None = None
+        self._since: float | None = None
 
     @contextmanager
     def use(self) -> Iterator[Connection]:
         """The connection, in autocommit. An error of the database closes it, whatever state it is in."""
         if self._conn is None or self._conn.closed:
-            self._conn = connect(self._url, self._role, is_pooled=self._is_pooled)
+            self._conn = connect(self._url, self.role, is_pooled=self._is_pooled)
+        self._since = time.monotonic()
         try:
             yield self._conn
         except psycopg.Error:
             self.close()
             raise
+        finally:
+            self._since = None
+
+    def watch(self) -> bool:
+        """Shuts a connection whose use has taken too long; says whether it did. Called by another thread."""
+        since, conn = self._since, self._conn
+        if since is None or conn is None or time.monotonic() - since < self.patience:
+            return False
+        self._since = time.monotonic()
+        shut(conn)
+        return True
 
     def close(self) -> None:
         """Lets go of the connection."""

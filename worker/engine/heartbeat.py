@@ -9,9 +9,8 @@ from collections.abc import Callable
 from datetime import timedelta
 from uuid import UUID
 
-import psycopg
-
-from worker.engine import clean, db, queue
+from worker.engine import db, queue
+from worker.engine.outage import Outage
 from worker.engine.slots import Slots
 
 log = logging.getLogger("nightshift.heartbeat")
@@ -79,15 +78,17 @@ class Heartbeat:
         """Beats three times a lease, and looks after deadlines every second."""
         interval = self._lease.total_seconds() / 3
         due = 0.0
+        outage = Outage(log, "heartbeat")
         while not is_over.is_set():
-            if time.monotonic() >= due or self.wake.is_set():
-                self.wake.clear()
-                due = time.monotonic() + interval
-                try:
-                    self.turn()
-                except psycopg.Error as error:
+            try:
+                if time.monotonic() >= due or self.wake.is_set():
+                    self.wake.clear()
                     due = time.monotonic() + min(1.0, interval)
-                    log.warning("heartbeat.failed: %s", clean.text(error, 500))
-            self.give_up_stale()
-            self._slots.watch()
+                    self.turn()
+                    due = time.monotonic() + interval
+                    outage.end()
+                self.give_up_stale()
+                self._slots.watch()
+            except Exception as error:  # noqa: BLE001  whatever it is, without this thread every lease would run out
+                outage.note(error)
             self.wake.wait(max(0.0, min(1.0, due - time.monotonic())))

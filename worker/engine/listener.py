@@ -6,11 +6,7 @@ listener begins again: a half-open connection gives no error by itself.
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import os
-import random
-import socket
 import threading
 import time
 from collections.abc import Callable
@@ -18,21 +14,27 @@ from collections.abc import Callable
 import psycopg
 from psycopg import Connection, sql
 
-from worker.engine import clean, db
+from worker.engine import db
+from worker.engine.outage import Outage
 
 log = logging.getLogger("nightshift.listener")
 
 _CHANNEL = "nightshift_jobs"
 _TEST_SECONDS = 4.0
 _SILENCE_SECONDS = 9.0
-_LONGEST_PAUSE_SECONDS = 5.0
 
 
 class Listener:
     """Calls `on_jobs` for every hint and after every (re)connection, `on_cancel` when an operator asks for a cancel."""
 
-    def __init__(self, url: str | None, on_jobs: Callable[[], None], on_cancel: Callable[[], None]) -> None:
-        self._url, self._on_jobs, self._on_cancel = url, on_jobs, on_cancel
+    def __init__(
+        self,
+        url: str | None,
+        on_jobs: Callable[[], None],
+        on_cancel: Callable[[], None],
+        on_state: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._url, self._on_jobs, self._on_cancel, self._on_state = url, on_jobs, on_cancel, on_state
         self._conn: Connection | None = None
         self._proven = time.monotonic()
         self.state = "starting" if url else "polling"
@@ -42,26 +44,22 @@ class Listener:
         if self._url is None:
             log.warning("listener.off: DATABASE_DIRECT_URL is none, so this process only polls")
             return
-        failures = 0
+        outage = Outage(log, "listener")
         while not is_over.is_set():
             try:
-                self._listen(self._url, is_over)
-                failures = 0
+                self._listen(self._url, is_over, outage)
             except (psycopg.Error, OSError) as error:
-                if self.state == "listening":
-                    failures = 0
-                failures += 1
-                self.state = "polling"
+                self._become("polling")
                 if not is_over.is_set():
-                    log.warning("listener.lost: polling until it is back: %s", clean.text(error, 300))
-                is_over.wait(min(_LONGEST_PAUSE_SECONDS, 0.1 * 2**failures) * (0.5 + random.random() / 2))  # noqa: S311  jitter
+                    outage.note(error)
+                is_over.wait(outage.pause())
 
     def watch(self) -> bool:
         """Shuts a connection that has proven nothing for too long; says whether it did. Called by another thread."""
         conn = self._conn
         if conn is None or time.monotonic() - self._proven < _SILENCE_SECONDS:
             return False
-        self.state = "polling"
+        self._become("polling")
         log.warning("listener.silent: no notification of its own came back within %.0f s", _SILENCE_SECONDS)
         self._proven = time.monotonic()
         self.shut()
@@ -69,12 +67,15 @@ class Listener:
 
     def shut(self) -> None:
         """Ends a blocked read, from another thread."""
-        with contextlib.suppress(OSError, psycopg.Error, AttributeError):
-            assert self._conn is not None
-            with socket.socket(fileno=os.dup(self._conn.fileno())) as duplicate:
-                duplicate.shutdown(socket.SHUT_RDWR)
+        if (conn := self._conn) is not None:
+            db.shut(conn)
 
-    def _listen(self, url: str, is_over: threading.Event) -> None:
+    def _become(self, state: str) -> None:
+        if state != self.state:
+            self.state = state
+            self._on_state()
+
+    def _listen(self, url: str, is_over: threading.Event, outage: Outage) -> None:
         self._proven = time.monotonic()
         with db.connect(url, "listener") as conn:
             self._conn = conn
@@ -82,7 +83,8 @@ class Listener:
                 conn.execute(sql.SQL("listen {}").format(sql.Identifier(_CHANNEL)))
                 own = f"nightshift_test_{conn.info.backend_pid}"
                 conn.execute(sql.SQL("listen {}").format(sql.Identifier(own)))
-                self.state = "listening"
+                self._become("listening")
+                outage.end()
                 self._on_jobs()  # one full look: what was announced while nobody listened is found by it
                 while not is_over.is_set():
                     conn.execute("select pg_notify(%s, '')", (own,))

@@ -13,7 +13,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from uuid import UUID
@@ -55,7 +55,9 @@ class Slots:
         self._url, self._worker, self._kinds, self._wake = url, worker, kinds, wake
         self.queues = dict(queues)
         self._waiting: dict[str, SimpleQueue[Attempt | None]] = {name: SimpleQueue() for name in queues}
-        self._held: dict[int, Attempt] = {}
+        self._held: dict[
+            tuple[int, int], Attempt
+        ] = {}  # by job and lease: a lost job may come back while it still runs
         self._done: deque[Finish] = deque()
         self._seconds: dict[str, float] = dict.fromkeys(queues, 1.0)
         self._lock = threading.Lock()
@@ -78,7 +80,7 @@ class Slots:
         now = time.monotonic()
         attempts = [Attempt(job, self._kinds[job.kind], now) for job in jobs]
         with self._lock:
-            self._held.update((a.job.id, a) for a in attempts)
+            self._held.update(((a.job.id, a.job.lease), a) for a in attempts)
         for attempt in attempts:
             self._waiting[attempt.job.queue].put(attempt)
 
@@ -99,11 +101,11 @@ class Slots:
         with self._lock:
             return list(self._held.values())
 
-    def let_go(self, job_ids: Sequence[int]) -> None:
-        """The jobs are written, or lost: no heartbeat for them any more."""
+    def let_go(self, leases: Iterable[tuple[int, int]]) -> None:
+        """These (job id, lease number) are written, or lost: no heartbeat for them any more."""
         with self._lock:
-            for job_id in job_ids:
-                self._held.pop(job_id, None)
+            for lease in leases:
+                self._held.pop(lease, None)
 
     def drain(self) -> None:
         """Tells all that run to stop when they can, and gives back what had not begun."""
@@ -146,46 +148,50 @@ class Slots:
                             ctypes.c_ulong(attempt.thread_id), ctypes.py_object(DeadlineExceeded)
                         )
             elif now > attempt.asked + _OVERRUN_GRACE_SECONDS:
+                self._start_thread(attempt.job.queue)  # first: where no thread can be had, the next look tries again
+                reason = f"{executor.overran(attempt.kind)}; its thread is still busy"
+                if not self._end(attempt, Result(Outcome.FAILED, error=reason)):
+                    self._waiting[attempt.job.queue].put(None)  # it ended in this very moment: one thread too many
+                    continue
+                self.stuck += 1
                 log.error(
                     "job.stuck kind=%s job=%d: its thread can't be stopped, another takes its slot",
                     attempt.job.kind,
                     attempt.job.id,
                 )
-                error = f"{executor.overran(attempt.kind)}; its thread is still busy"
-                if self._end(attempt, Result(Outcome.FAILED, error=error)):
-                    self.stuck += 1
-                    self._start_thread(attempt.job.queue)
 
     def _start_thread(self, queue: str) -> None:
         threading.Thread(target=self._work, args=(queue,), name=f"slot {queue}", daemon=True).start()
 
     def _work(self, queue: str) -> None:
         while (attempt := self._waiting[queue].get()) is not None:
-            attempt.thread_id, attempt.started = threading.get_ident(), time.monotonic()
+            attempt.started = time.monotonic()
+            attempt.is_child = bool(attempt.job.deaths) or attempt.kind.isolation == "process"
             try:
-                result = self._run(attempt)
-                with self._lock:
-                    attempt.thread_id = None  # from here on `watch` throws nothing into this thread
-            except DeadlineExceeded:  # it came just after the handler's end
-                result = Result(Outcome.FAILED, error=executor.overran(attempt.kind))
+                result = self._run_in_child(attempt) if attempt.is_child else self._run_here(attempt)
+            except Exception as error:  # e.g. no process can be started: what was claimed must end all the same
+                log.exception("slot.failed kind=%s job=%d", attempt.job.kind, attempt.job.id)
+                result = Result(Outcome.FAILED, error=f"it could not be run: {clean.text(repr(error), 2000)}")
             if not self._end(attempt, result):
                 return  # this thread was given up and another has its slot
 
-    def _run(self, attempt: Attempt) -> Result:
+    def _run_in_child(self, attempt: Attempt) -> Result:
+        return child.run(child.Run(attempt.job, attempt.kind, self._url, self._worker, attempt.stop, attempt.lines))
+
+    def _run_here(self, attempt: Attempt) -> Result:
+        ctx = Context(
+            attempt.job, attempt.kind, self._url, self._worker, stop=attempt.stop, on_log=attempt.lines.append
+        )
+        attempt.thread_id = threading.get_ident()
         try:
-            if attempt.job.deaths or attempt.kind.isolation == "process":
-                attempt.is_child = True
-                return child.run(
-                    child.Run(attempt.job, attempt.kind, self._url, self._worker, attempt.stop, attempt.lines)
-                )
-            return executor.attempt(
-                Context(
-                    attempt.job, attempt.kind, self._url, self._worker, stop=attempt.stop, on_log=attempt.lines.append
-                )
-            )
-        except Exception as error:  # e.g. no process can be started: what was claimed must end all the same
-            log.exception("slot.failed kind=%s job=%d", attempt.job.kind, attempt.job.id)
-            return Result(Outcome.FAILED, error=f"it could not be run: {clean.text(error, 2000)}")
+            result = executor.attempt(ctx)
+            with self._lock:
+                attempt.thread_id = None
+            # One that is on its way would hit us later, in the middle of our own accounts.
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(threading.get_ident()), None)
+        except DeadlineExceeded:  # it came between the handler's end and here
+            result = Result(None) if ctx.is_settled else Result(Outcome.FAILED, error=executor.overran(attempt.kind))
+        return result
 
     def _end(self, attempt: Attempt, result: Result) -> bool:
         """Records how an attempt ended, once; False when someone else did."""
@@ -196,7 +202,7 @@ class Slots:
             started = attempt.started or time.monotonic()
             self._seconds[attempt.job.queue] += 0.1 * (time.monotonic() - started - self._seconds[attempt.job.queue])
             if result.outcome is None:
-                self._held.pop(attempt.job.id, None)
+                self._held.pop((attempt.job.id, attempt.job.lease), None)
             else:
                 self._done.append(
                     executor.finish(
