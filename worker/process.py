@@ -89,6 +89,8 @@ class Process:
     def run(self) -> int:
         """Works until a signal; returns the exit code."""
         self._obey_signals()
+        pulse.prepare()
+        pulse.beat(self._settings.lease)
         threading.Thread(target=self._watch, daemon=True).start()
         child.prepare(sorted({kind.run.__module__ for kind in self._catalogue if kind.isolation == "process"}))
         if not self._start():
@@ -158,7 +160,6 @@ class Process:
 
     def _watch(self) -> None:
         """Every second, by a clock that nobody sets: ends what hangs, and beats for the kernel."""
-        pulse.prepare()
         behind = time.time() - time.monotonic()
         while not self.is_over.wait(1.0):
             pulse.beat(self._settings.lease)

@@ -48,7 +48,7 @@ def database_url() -> str | None:
 def port() -> int:
     """PORT, which a platform sets; 8000 without it."""
     text = os.environ.get("PORT") or "8000"
-    if not text.isdigit() or not 0 < int(text) < 65_536:
+    if not (text.isascii() and text.isdigit()) or not 0 < int(text) < 65_536:
         raise SettingsError([f"PORT must be a number from 1 to 65535, not {text!r}."])
     return int(text)
 

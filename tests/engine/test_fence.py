@@ -293,6 +293,13 @@ def test_a_heartbeat_moves_the_end_of_the_lease_and_nothing_else(conn: psycopg.C
     assert after == before
 
 
+def test_a_heartbeat_for_two_leases_of_one_job_renews_the_one_that_stands(conn: psycopg.Connection) -> None:
+    publish(conn)
+    old = lost(conn, taken=True)
+    beats = queue.extend(conn, [(old.id, old.lease), (old.id, old.lease + 1)], lease=LEASE)
+    assert [(b.is_renewed, b.is_lost) for b in sorted(beats, key=lambda b: b.lease)] == [(False, True), (True, False)]
+
+
 def test_a_heartbeat_tells_of_a_cancel(conn: psycopg.Connection) -> None:
     publish(conn)
     wanted, unwanted = begun(conn), begun(conn)

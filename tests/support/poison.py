@@ -278,7 +278,7 @@ _CHILD_ONLY: dict[str, Handler] = {
     "segfaults": segfaults, "aborts": aborts, "hogs": hogs, "closes-everything": closes_everything,
     "leaves-a-grandchild": leaves_a_grandchild, "starts-a-program": starts_a_program,
 }  # fmt: skip
-_SHORT = {"loops", "loops-in-c", "waits-in-c", "closes-everything", "many-threads"}
+_SHORT = {"loops", "loops-in-c", "waits-in-c", "closes-everything"}
 
 
 def _kind(name: str, run: Handler, *, is_alone: bool) -> Kind:

@@ -62,7 +62,7 @@ class JobsProcess:
         assert self._popen.stderr is not None
         self._popen.stderr.close()
         if error is not None and hasattr(error, "add_note"):
-            error.add_note("the jobs process said:\n" + "".join(self.lines[-60:]))
+            error.add_note("the jobs process said:\n" + self.tail())
 
     @property
     def pid(self) -> int:
@@ -91,7 +91,7 @@ class JobsProcess:
                         return line
                 left = limit - time.monotonic()
                 if left <= 0 or (self._popen.poll() is not None and not self._reader.is_alive()):
-                    raise AssertionError(f"no line {text!r} came; it said:\n" + "".join(self.lines[-60:]))
+                    raise AssertionError(f"no line {text!r} came; it said:\n" + self.tail())
                 self._changed.wait(min(left, 0.2))
 
     def signal(self, number: signal.Signals) -> None:
@@ -108,7 +108,7 @@ class JobsProcess:
         try:
             return self._popen.wait(seconds)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"still there after {seconds} s; it said:\n" + "".join(self.lines[-60:])) from None
+            raise AssertionError(f"still there after {seconds} s; it said:\n" + self.tail()) from None
 
     def kill(self) -> None:
         """kill -9 of the process alone."""
@@ -132,6 +132,10 @@ class JobsProcess:
     def is_all_gone(self, seconds: float) -> bool:
         """Whether nothing of it is alive within so long."""
         return pids.wait(lambda: not self.alive(), seconds)
+
+    def tail(self) -> str:
+        """The end of its log, without the lines that all went well."""
+        return "".join(line[:300].rstrip() + "\n" for line in self.lines if "job.completed" not in line)[-6000:]
 
     def _kill_all(self) -> list[int]:
         left = self.alive()

@@ -55,7 +55,7 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture
 def site(app: Flask, conn: psycopg.Connection) -> Iterator[str]:
     """The app served on a port of its own, with one operator and a night's worth of rows."""
-    operators.add(conn, "ada", PASSWORD, "operator")
+    operators.add(conn, "owner", PASSWORD, "operator")
     at = rows.now(conn)
     rows.kind(conn, last_completed_at=at)
     rows.kind(conn, "push-send", schedule=None, queue="push")
@@ -84,7 +84,7 @@ def _page(browser: Browser, site: str, **options: Any) -> Iterator[Page]:
         )
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.goto("/jobs")
-        page.get_by_label("Name").fill("ada")
+        page.get_by_label("Name").fill("owner")
         page.get_by_label("Password").fill(PASSWORD)
         page.get_by_role("button", name="Sign in").click()
         expect(page.get_by_role("heading", name="Live jobs")).to_be_visible()
@@ -159,7 +159,7 @@ def test_a_refused_button_says_so(browser: Browser, site: str, conn: psycopg.Con
     with browser.new_context(base_url=site) as context:
         page = context.new_page()
         page.goto("/sign-in")
-        page.get_by_label("Name").fill("ada")
+        page.get_by_label("Name").fill("owner")
         page.get_by_label("Password").fill(PASSWORD)
         page.get_by_role("button", name="Sign in").click()
         expect(page.locator("#run-nightly")).to_be_visible()

@@ -117,13 +117,12 @@ def test_another_sessions_token_is_refused(signed_in: Callable[..., Visitor], co
     assert signed_in("operator").post("/kinds/nightly/run-now", token=other).status_code == 403
 
 
-@pytest.mark.parametrize("forged", [case for case in FOREIGN if "content_type" not in case], ids=str)
-def test_signing_someone_in_from_another_site_is_refused(forged: dict[str, Any], visitor: Visitor) -> None:
-    token = forged.get("token", visitor.token("/sign-in"))
-    assert (
-        visitor.post("/sign-in", {"name": "x", "password": "y"}, token=token, headers=forged.get("headers")).status_code
-        == 403
-    )
+def test_signing_someone_in_from_another_site_is_refused(visitor: Visitor) -> None:
+    for forged in FOREIGN:
+        if "content_type" not in forged:
+            token = forged.get("token", visitor.token("/sign-in"))
+            form = {"name": "x", "password": "y"}
+            assert visitor.post("/sign-in", form, token=token, headers=forged.get("headers")).status_code == 403
 
 
 @pytest.mark.parametrize("origin", ["http://localhost", None])
@@ -167,30 +166,30 @@ def test_a_body_that_is_too_large_is_refused(operator: Visitor) -> None:
     assert answer.status_code == 413
 
 
-@pytest.mark.parametrize(
-    ("path", "code"),
-    [
-        ("/nowhere", 404),
-        ("/kinds/none-of-that-name", 404),
-        ("/jobs/1", 404),
-        ("/jobs/99999999999999999999", 404),
-        ("/jobs?status=dead", 400),
-        ("/jobs?before=x", 400),
-        ("/jobs?before=99999999999999999999", 400),
-        ("/jobs?kind=a%00b", 400),
-        ("/jobs?queue=" + "q" * 301, 400),
-        ("/actions?before=-1", 400),
-        ("/kinds/a%00b", 400),
-        ("/jobs?before=\u0661", 400),
-    ],
-)
-def test_odd_addresses_get_a_sentence_and_an_id(path: str, code: int, operator: Visitor) -> None:
-    answer = operator.get(path)
-    assert answer.status_code == code
-    assert "id <code>" in answer.text
-    fragment = operator.fragment(path)
-    assert fragment.status_code == code
-    assert fragment.mimetype == "text/plain"
+ODD = [
+    ("/nowhere", 404),
+    ("/kinds/none-of-that-name", 404),
+    ("/jobs/1", 404),
+    ("/jobs/99999999999999999999", 404),
+    ("/jobs?status=dead", 400),
+    ("/jobs?before=x", 400),
+    ("/jobs?before=99999999999999999999", 400),
+    ("/jobs?kind=a%00b", 400),
+    ("/jobs?queue=" + "q" * 301, 400),
+    ("/actions?before=-1", 400),
+    ("/kinds/a%00b", 400),
+    ("/jobs?before=\u0661", 400),
+]
+
+
+def test_odd_addresses_get_a_sentence_and_an_id(operator: Visitor) -> None:
+    for path, code in ODD:
+        answer = operator.get(path)
+        assert answer.status_code == code, path
+        assert "id <code>" in answer.text
+        fragment = operator.fragment(path)
+        assert fragment.status_code == code
+        assert fragment.mimetype == "text/plain"
 
 
 INJECTED = [

@@ -77,7 +77,7 @@ def test_a_full_overview(operator: Visitor, conn: psycopg.Connection) -> None:
     rows.job(conn, recurrence_key="nightly", run_at=at + timedelta(minutes=30))
     rows.job(conn, "push-send", queue="push", run_at=at - timedelta(minutes=3))
     rows.job(conn, "unheard-of", queue="elsewhere")
-    conn.execute("insert into queues values ('push', clock_now(), 'ada', 'the move', null)")
+    conn.execute("insert into queues values ('push', clock_now(), 'owner', 'the move', null)")
     page = operator.get("/").text
     for text in (
         "The night is fine.",
@@ -177,12 +177,12 @@ def test_fifty_jobs_with_huge_args_keep_the_list_small_and_quick(operator: Visit
     assert len(whole.data) > 2_000_000
 
 
-@pytest.mark.parametrize("number", [1970670598291982290, 3889108265204450030, 9223372036854775807, 9007199254740993])
-def test_no_digit_is_lost(number: int, operator: Visitor, conn: psycopg.Connection) -> None:
-    job_id = rows.job(conn, "k", args={"id": number})
-    assert f": {number}" in operator.get("/jobs").text.replace("&#34;", '"')
-    assert f": {number}" in operator.get(f"/jobs/{job_id}").text.replace("&#34;", '"')
-    assert json.loads(operator.get(f"/jobs/{job_id}/args").text) == {"id": number}
+def test_no_digit_is_lost(operator: Visitor, conn: psycopg.Connection) -> None:
+    for number in (1970670598291982290, 3889108265204450030, 9223372036854775807, 9007199254740993):
+        job_id = rows.job(conn, "k", args={"id": number})
+        for page in ("/jobs", f"/jobs/{job_id}"):
+            assert f": {number}" in operator.get(page).text
+        assert json.loads(operator.get(f"/jobs/{job_id}/args").text) == {"id": number}
 
 
 def _walk(operator: Visitor, path: str, pattern: str, link: str) -> list[str]:
@@ -235,12 +235,12 @@ def test_the_list_says_why_each_job_is_not_running(operator: Visitor, conn: psyc
     rows.kind(conn, "push-send", schedule=None)
     rows.kind(conn, "stranger", schedule=None)
     rows.process(conn, kinds=["nightly", "paused-kind", "push-send"])
-    kinds.pause(conn, "paused-kind", by="ada", reason="too many")
-    conn.execute("insert into queues values ('import', clock_now(), 'ada', 'the move', null)")
+    kinds.pause(conn, "paused-kind", by="owner", reason="too many")
+    conn.execute("insert into queues values ('import', clock_now(), 'owner', 'the move', null)")
     expected = {
         rows.job(conn, "unheard-of"): "no process knows this kind",
-        rows.job(conn, "paused-kind"): "its kind is paused by ada: too many",
-        rows.job(conn, "push-send", queue="import"): "queue import is paused by ada: the move",
+        rows.job(conn, "paused-kind"): "its kind is paused by owner: too many",
+        rows.job(conn, "push-send", queue="import"): "queue import is paused by owner: the move",
         rows.job(conn, "push-send", run_at=at + timedelta(hours=2)): "due in 1 h 59 min",
         rows.job(conn, "push-send", status="waiting", waiting_for=3): "waits for 3 other jobs",
         rows.job(conn, "push-send", queue="nowhere"): "no live process serves queue nowhere",
@@ -313,16 +313,19 @@ def test_a_kind_shows_its_next_due_times_in_its_zone(operator: Visitor, conn: ps
     assert table.count(", 02:15") == 5
 
 
-@pytest.mark.parametrize(
-    "zone", ["US/Pacific-New", "SystemV/PST8", "localtime", "Factory", "zone.tab", "../../etc/passwd", "x" * 5000, ""]
-)
+ZONES = ["US/Pacific-New", "SystemV/PST8", "localtime", "Factory", "zone.tab", "../../etc/passwd", "x" * 5000, ""]
+
+
 def test_a_stored_zone_that_nobody_knows_is_said_and_breaks_nothing(
-    zone: str, operator: Visitor, conn: psycopg.Connection
+    operator: Visitor, conn: psycopg.Connection
 ) -> None:
-    rows.kind(conn, schedule=f"15 2 * * * {zone}")
-    for page in ("/", "/kinds/nightly"):
-        assert operator.get(page).status_code == 200
-    assert "can&#39;t be read" in operator.get("/kinds/nightly").text
+    rows.kind(conn)
+    for zone in ZONES:
+        conn.execute("update job_kinds set schedule = %s", [f"15 2 * * * {zone}"])
+        assert operator.get("/").status_code == 200
+        page = operator.get("/kinds/nightly")
+        assert page.status_code == 200
+        assert "can&#39;t be read" in page.text, zone
 
 
 def test_outcomes_can_be_picked(operator: Visitor, conn: psycopg.Connection) -> None:

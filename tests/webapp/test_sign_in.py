@@ -9,13 +9,14 @@ import pytest
 from flask import Flask
 
 from tests.webapp.conftest import PASSWORD, Visitor, build
+from webapp import guards
 from webapp.extensions import db
 from worker import operators
 
 
 @pytest.fixture
 def known(conn: psycopg.Connection) -> None:
-    operators.add(conn, "ada", PASSWORD, "operator")
+    operators.add(conn, "owner", PASSWORD, "operator")
 
 
 def test_the_first_operator_is_made_once_with_a_password_that_works(url: str, visitor: Visitor) -> None:
@@ -28,7 +29,7 @@ def test_the_first_operator_is_made_once_with_a_password_that_works(url: str, vi
 
 @pytest.mark.usefixtures("known")
 def test_only_a_hash_of_the_token_is_kept(visitor: Visitor, conn: psycopg.Connection) -> None:
-    visitor.sign_in("ada")
+    visitor.sign_in("owner")
     cookie = visitor.client.get_cookie("nightshift")
     assert cookie is not None
     [(kept,)] = conn.execute("select token_hash from operator_sessions").fetchall()
@@ -41,7 +42,7 @@ def test_only_a_hash_of_the_token_is_kept(visitor: Visitor, conn: psycopg.Connec
 @pytest.mark.usefixtures("known")
 def test_a_wrong_password_and_an_unknown_name_get_the_same_words(visitor: Visitor) -> None:
     wrong, unknown = (
-        visitor.sign_in("ada", "not the password"),
+        visitor.sign_in("owner", "not the password"),
         visitor.sign_in("nobody-of-that-name", "not the password"),
     )
     assert wrong.status_code == unknown.status_code == 403
@@ -58,14 +59,14 @@ def test_an_unknown_name_takes_as_long_as_a_wrong_password(conn: psycopg.Connect
         return time.perf_counter() - started
 
     operators.verify(conn, "nobody", "warm")  # makes the hash that nobody has
-    wrong, unknown = zip(*((seconds("ada"), seconds("nobody")) for _ in range(7)), strict=True)
+    wrong, unknown = zip(*((seconds("owner"), seconds("nobody")) for _ in range(7)), strict=True)
     assert 0.5 < median(unknown) / median(wrong) < 2
 
 
 @pytest.mark.usefixtures("known")
 def test_signing_in_gives_a_new_token_whatever_the_browser_brought(visitor: Visitor) -> None:
     visitor.client.set_cookie("nightshift", "a" * 43)
-    visitor.sign_in("ada")
+    visitor.sign_in("owner")
     cookie = visitor.client.get_cookie("nightshift")
     assert cookie is not None
     assert cookie.value != "a" * 43
@@ -73,7 +74,7 @@ def test_signing_in_gives_a_new_token_whatever_the_browser_brought(visitor: Visi
 
 @pytest.mark.usefixtures("known")
 def test_a_copied_cookie_is_worth_nothing_after_signing_out(app: Flask, visitor: Visitor) -> None:
-    visitor.sign_in("ada")
+    visitor.sign_in("owner")
     cookie = visitor.client.get_cookie("nightshift")
     assert cookie is not None
     thief = Visitor(app.test_client())
@@ -94,7 +95,7 @@ def test_a_copied_cookie_is_worth_nothing_after_signing_out(app: Flask, visitor:
     ],
 )
 def test_a_session_ends(change: str, visitor: Visitor, conn: psycopg.Connection) -> None:
-    visitor.sign_in("ada")
+    visitor.sign_in("owner")
     assert visitor.get("/").status_code == 200
     conn.execute(change)
     assert visitor.get("/").status_code == 303
@@ -102,7 +103,7 @@ def test_a_session_ends(change: str, visitor: Visitor, conn: psycopg.Connection)
 
 @pytest.mark.usefixtures("known")
 def test_a_session_in_use_stays_awake(visitor: Visitor, conn: psycopg.Connection) -> None:
-    visitor.sign_in("ada")
+    visitor.sign_in("owner")
     conn.execute("update operator_sessions set seen_at = seen_at - interval '11 hours'")
     visitor.get("/")
     row = conn.execute("select clock_now() - seen_at < interval '1 minute' from operator_sessions").fetchone()
@@ -111,8 +112,8 @@ def test_a_session_in_use_stays_awake(visitor: Visitor, conn: psycopg.Connection
 
 @pytest.mark.usefixtures("known")
 def test_a_new_password_ends_the_old_sessions(visitor: Visitor, conn: psycopg.Connection) -> None:
-    visitor.sign_in("ada")
-    assert operators.set_password(conn, "ada", "another long password")
+    visitor.sign_in("owner")
+    assert operators.set_password(conn, "owner", "another long password")
     assert visitor.get("/").status_code == 303
     assert not operators.set_password(conn, "nobody", "another long password")
 
@@ -120,18 +121,18 @@ def test_a_new_password_ends_the_old_sessions(visitor: Visitor, conn: psycopg.Co
 @pytest.mark.parametrize("password", ["short", "aaaaaaaaaaaaaaaa", "x" * 1001])
 def test_weak_and_endless_passwords_are_refused(password: str, conn: psycopg.Connection) -> None:
     with pytest.raises(operators.OperatorError, match=r"password"):
-        operators.add(conn, "ada", password, "viewer")
+        operators.add(conn, "owner", password, "viewer")
 
 
 def test_cookies_are_out_of_reach_of_scripts_and_other_sites(url: str, conn: psycopg.Connection) -> None:
-    operators.add(conn, "ada", PASSWORD, "operator")
+    operators.add(conn, "owner", PASSWORD, "operator")
     app = build(url, secure="yes")
     visitor = Visitor(app.test_client())
     visitor.client.get("/sign-in", base_url="https://localhost")
     page = visitor.client.get("/sign-in", base_url="https://localhost").text
     token = page.split('name="csrf_token" value="')[1].split('"')[0]
     answer = visitor.client.post(
-        "/sign-in", data={"name": "ada", "password": PASSWORD, "csrf_token": token}, base_url="https://localhost"
+        "/sign-in", data={"name": "owner", "password": PASSWORD, "csrf_token": token}, base_url="https://localhost"
     )
     with app.app_context():
         db.engine.dispose()
@@ -147,14 +148,14 @@ def test_cookies_are_out_of_reach_of_scripts_and_other_sites(url: str, conn: psy
 def test_guessing_is_slowed_down_and_strangers_cannot_lock_the_owner_out(
     app: Flask, visitor: Visitor, conn: psycopg.Connection
 ) -> None:
-    answers = [visitor.sign_in("ada", "guess").status_code for _ in range(7)]
+    answers = [visitor.sign_in("owner", "guess").status_code for _ in range(7)]
     assert answers[:5] == [403] * 5
-    refused = visitor.sign_in("ada")
+    refused = visitor.sign_in("owner")
     assert refused.status_code == 429
     assert int(refused.headers["Retry-After"]) > 0
-    assert Visitor(app.test_client(), "198.51.100.9").sign_in("ada").status_code == 303
+    assert Visitor(app.test_client(), "198.51.100.9").sign_in("owner").status_code == 303
     conn.execute("update operator_actions set at = at - interval '16 minutes'")
-    assert visitor.sign_in("ada").status_code == 303
+    assert visitor.sign_in("owner").status_code == 303
 
 
 @pytest.mark.usefixtures("known")
@@ -168,16 +169,16 @@ def test_one_address_that_tries_many_names_is_slowed_down(visitor: Visitor) -> N
 def test_a_name_that_is_guessed_at_from_everywhere_gets_one_try_a_place(app: Flask, conn: psycopg.Connection) -> None:
     conn.execute(
         """insert into operator_actions (operator, action, target, result, address)
-           select 'nobody', 'sign in', 'operator ada', 'refused', '203.0.113.' || n from generate_series(1, 60) n"""
+           select 'nobody', 'sign in', 'operator owner', 'refused', '203.0.113.' || n from generate_series(1, 60) n"""
     )
     stranger = Visitor(app.test_client(), "198.51.100.9")
-    assert [stranger.sign_in("ada", "guess").status_code for _ in range(2)] == [403, 429]
-    assert Visitor(app.test_client(), "198.51.100.10").sign_in("ada").status_code == 303
+    assert [stranger.sign_in("owner", "guess").status_code for _ in range(2)] == [403, 429]
+    assert Visitor(app.test_client(), "198.51.100.10").sign_in("owner").status_code == 303
 
 
 def test_a_forged_forwarding_header_gives_no_new_address(visitor: Visitor, conn: psycopg.Connection) -> None:
     token = visitor.token("/sign-in")
-    form = {"name": "ada", "password": "x", "csrf_token": token}
+    form = {"name": "owner", "password": "x", "csrf_token": token}
     visitor.client.post(
         "/sign-in", data=form, headers={"X-Forwarded-For": "8.8.8.8"}, environ_overrides=visitor.environ
     )
@@ -214,32 +215,31 @@ AWAY = [
 
 
 @pytest.mark.usefixtures("known")
-@pytest.mark.parametrize("target", AWAY)
-def test_nobody_is_sent_away_after_signing_in(target: str, visitor: Visitor) -> None:
-    answer = visitor.sign_in("ada", next=target)
-    assert answer.status_code == 303
-    assert answer.headers["Location"] == "/"
+def test_nobody_is_sent_away_after_signing_in(app: Flask, visitor: Visitor) -> None:
+    with app.test_request_context():
+        assert [target for target in AWAY if guards.safe_path(target) is not None] == []
+    for target in AWAY[:3]:
+        assert visitor.sign_in("owner", next=target).headers["Location"] == "/"
+        visitor.post("/sign-out")
 
 
 @pytest.mark.usefixtures("known")
 def test_signing_in_leads_back_to_the_page_that_was_asked_for(visitor: Visitor) -> None:
     asked = visitor.get("/jobs?status=running")
     assert asked.headers["Location"] == "/sign-in?next=/jobs?status%3Drunning"
-    assert visitor.sign_in("ada", next="/jobs?status=running").headers["Location"] == "/jobs?status=running"
+    assert visitor.sign_in("owner", next="/jobs?status=running").headers["Location"] == "/jobs?status=running"
 
 
-@pytest.mark.parametrize(
-    "current", ["http://localhost/jobs", "http://localhost//evil.example", "https://evil.example/jobs"]
-)
-def test_a_fragment_without_a_session_tells_htmx_where_to_go(current: str, visitor: Visitor) -> None:
-    answer = visitor.get("/jobs", headers={"HX-Request": "true", "HX-Current-URL": current})
-    assert answer.status_code == 204
-    assert answer.headers["HX-Redirect"] in {"/sign-in", "/sign-in?next=/jobs"}
+def test_a_fragment_without_a_session_tells_htmx_where_to_go(visitor: Visitor) -> None:
+    for current in ("http://localhost/jobs", "http://localhost//evil.example", "https://evil.example/jobs"):
+        answer = visitor.get("/jobs", headers={"HX-Request": "true", "HX-Current-URL": current})
+        assert answer.status_code == 204
+        assert answer.headers["HX-Redirect"] in {"/sign-in", "/sign-in?next=/jobs"}
 
 
-@pytest.mark.parametrize("name", ["", "x" * 5000, "a\0b", "'; drop table operators; --", "\ud800"])
-def test_odd_names_are_refused_like_any_other(name: str, visitor: Visitor) -> None:
-    assert visitor.sign_in(name.encode("utf-8", "replace").decode(), "guess").status_code == 403
+def test_odd_names_are_refused_like_any_other(visitor: Visitor) -> None:
+    for name in ("", "x" * 5000, "a\0b", "'; drop table operators; --", "\ufffd\u202e"):
+        assert visitor.sign_in(name, "guess").status_code == 403
 
 
 def test_the_trail_tells_of_both(signed_in: Callable[..., Visitor], conn: psycopg.Connection) -> None:

@@ -27,7 +27,7 @@ from uuid import UUID
 
 import msgspec
 
-from worker.engine import executor
+from worker.engine import clean, executor
 from worker.engine.context import Context, Stop
 from worker.engine.executor import Result
 from worker.engine.model import Job, Kind, Outcome
@@ -246,5 +246,5 @@ def _limit(kind: Kind) -> None:
 
 
 def log_tail(lines: deque[str]) -> str | None:
-    """The lines that came through the pipe, as the run keeps them."""
-    return "\n".join(lines) or None
+    """The last lines that an attempt logged, cleaned and bounded as the run keeps them, whoever wrote them into the pipe."""
+    return clean.text("\n".join(lines)) or None
