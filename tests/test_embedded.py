@@ -17,11 +17,14 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from worker import disk, embedded, pids, programs, unprivileged
-from worker.embedded import Server
-from worker.programs import ServerError
+from worker.local import disk, embedded, pids, programs, unprivileged
+from worker.local.embedded import Server
+from worker.local.programs import ServerError
 
-START = "import sys, pathlib; from worker.embedded import Server; s = Server(pathlib.Path(sys.argv[1])); s.start(); print(s.started_here)"
+START = (
+    "import sys, pathlib; from worker.local.embedded import Server; "
+    "s = Server(pathlib.Path(sys.argv[1])); s.start(); print(s.started_here)"
+)
 
 
 @pytest.fixture
