@@ -110,6 +110,11 @@ def settles_slowly(ctx: Context, args: Plan) -> Verdict:
     return None
 
 
+def prepares(ctx: Context, args: Plan) -> Verdict:
+    with ctx.connection() as conn:
+        return {"threshold": conn.prepare_threshold}
+
+
 def fails_once(ctx: Context, args: Plan) -> Verdict:
     if ctx.job.attempt == 1:
         raise RuntimeError("not yet")
@@ -271,7 +276,7 @@ def odd_error(ctx: Context, args: Plan) -> Verdict:
 _BOTH: dict[str, Handler] = {
     "steady": steady, "obeys": obeys, "steps": steps, "settles": settles, "settles-slowly": settles_slowly,
     "loops": loops, "loops-in-c": loops_in_c, "waits-in-c": waits_in_c, "exits": exits,
-    "loops-on": loops, "loops-in-c-on": loops_in_c, "waits-in-c-on": waits_in_c,  # the same with a deadline far away
+    "prepares": prepares, "loops-on": loops, "loops-in-c-on": loops_in_c, "waits-in-c-on": waits_in_c,  # the same with a deadline far away
     "exit-raised": Raise(SystemExit(0)), "interrupt-raised": Raise(KeyboardInterrupt()),
     "generator-raised": Raise(GeneratorExit()), "stop-raised": Raise(StopIteration()),
     "odd": odd, "odd-error": odd_error, "many-threads": many_threads, "floods": floods,
