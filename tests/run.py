@@ -19,6 +19,8 @@ STAGES = {
     "types": ["mypy"],
     "imports": ["lint-imports"],
 }
+# A file stays with one of the two, since its tests share what was made for them.
+OPTIONS = ["-n", "2", "--dist", "loadfile", "-p", "tests.support.reports"]
 # Not packages of Python: what they are, where they may be, the Debian package, and what fails without them.
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 OLD_SERVER = Path("/usr/lib/postgresql/15/bin/postgres")
@@ -30,7 +32,7 @@ def main(arguments: list[str]) -> int:
     _provide()
     if failed:
         _say(f"FAILED: {', '.join(failed)} (see above); the tests run all the same")
-    tested = subprocess.call([sys.executable, "-m", "pytest", "-n", "2", *arguments])
+    tested = subprocess.call([sys.executable, "-m", "pytest", *OPTIONS, *arguments])
     return tested or bool(failed)
 
 

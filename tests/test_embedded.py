@@ -132,14 +132,18 @@ def test_a_killed_server_starts_again_while_its_orphans_still_work(server: Serve
     assert value(server.url, "select count(*) > 0 from kept") is True
 
 
-def test_a_pid_that_went_to_another_process_is_not_taken_for_the_server(server: Server) -> None:
-    (server.home / "data" / "postmaster.pid").write_text(
-        f"{os.getpid()}\n{server.home / 'data'}\n1\n5432\n{server.home / 'socket'}\n\n"
-    )
-    (server.home / "socket" / ".s.PGSQL.5432.lock").write_text(f"{os.getpid()}\n{server.home / 'data'}\n1\n5432\n\n")
-    assert not server.is_running
-    server.start()
-    assert server.is_running
+@pytest.mark.parametrize("file", ["data/postmaster.pid", "socket/.s.PGSQL.5432.lock"])
+def test_a_pid_that_went_to_another_process_is_not_taken_for_the_server(server: Server, file: str) -> None:
+    with subprocess.Popen(["sleep", "600"]) as other:
+        try:
+            (server.home / file).write_text(
+                f"{other.pid}\n{server.home / 'data'}\n1\n5432\n{server.home / 'socket'}\n\n"
+            )
+            assert not server.is_running
+            server.start()
+            assert server.is_running
+        finally:
+            other.kill()
 
 
 def test_a_kill_in_the_middle_of_initdb_leaves_nothing_half_made(folder: Path) -> None:
@@ -161,11 +165,12 @@ def test_two_starts_at_once_make_one_server(folder: Path) -> None:
     assert Server(folder / "home").is_running
 
 
-def test_a_home_too_long_for_a_socket_gets_a_short_private_folder(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("name", ['it\'s a "long" $HOME' + "x" * 90, "with, comma"])
+def test_a_home_that_no_socket_fits_in_gets_a_short_private_folder(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
-    server = Server(folder / 'it\'s a "long" $HOME, really' / ("x" * 90))
+    server = Server(folder / name)
     server.start()
     (short,) = folder.glob(f"nightshift-{os.geteuid()}-*")
     assert stat.S_IMODE(short.stat().st_mode) == 0o700

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from flask import Flask
+from werkzeug.middleware.proxy_fix import ProxyFix
 
 from webapp import actions, dashboard, errors, filters, guards, login, statusz
 from webapp.extensions import connect, db, htmx, migrate
@@ -39,6 +40,9 @@ def create_app(settings: Settings) -> Flask:
             "pool_recycle": 1800,
         },
     )
+    if hops := settings.trusted_proxies:
+        # Off unless set: whoever may name the client's address may escape the limits on sign-in, and the audit trail.
+        app.wsgi_app = ProxyFix(app.wsgi_app, x_for=hops, x_proto=hops)  # type: ignore[method-assign]
     app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
     db.init_app(app)
     migrate.init_app(app, db, directory=str(_ROOT / "migrations"))

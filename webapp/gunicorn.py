@@ -24,5 +24,7 @@ worker_tmp_dir = "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S108
 forwarded_allow_ips = os.environ.get("FORWARDED_ALLOW_IPS") or "127.0.0.1,::1"
 accesslog = None
 errorlog = "-"
+# The app is made before the workers are: wrong settings end it at once, instead of one worker after another.
+preload_app = True
 loglevel = "warning"
 control_socket_disable = True

@@ -65,7 +65,7 @@ def judge(signs: Signs) -> Night:
         return Night(
             "failing",
             f"The night is not fine: {first.kind} is late.",
-            f"It {last} and should have by {ago(first.late_after, signs.now)}.{more}",
+            f"It {last} and has been late for {span(signs.now - first.late_after)}.{more}",
             first.kind,
         )
     if signs.failed:
@@ -108,7 +108,7 @@ def late_in_words(health: KindHealth, now: datetime) -> str:
     """When a kind that is on time would become late, or since when it is."""
     difference: timedelta = health.late_after - now
     return (
-        f"late since {span(-difference)}"
+        f"late for {span(-difference)}"
         if difference < timedelta(0)
         else f"late in {span(difference)} without a completed run"
     )

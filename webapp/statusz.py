@@ -49,7 +49,8 @@ class Probe:
     def _run(self, look: Future[list[KindHealth]]) -> None:
         try:
             with connect(self._url, statement_timeout_ms=1000) as conn:
-                look.set_result(kinds.health(conn))
+                found = kinds.health(conn)
+            look.set_result(found)
         except BaseException as error:  # noqa: BLE001  (handed to whoever waits)
             look.set_exception(error)
 

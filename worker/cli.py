@@ -6,6 +6,7 @@ import contextlib
 import getpass
 import json
 import os
+import secrets
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -109,12 +110,14 @@ def jobs() -> None:
 
 @cli.command()
 @_home
-def migrate(home: Path | None) -> None:
+@_json
+def migrate(home: Path | None, as_json: bool) -> None:
     """Bring the database's schema up to this code."""
     from worker import schema  # noqa: PLC0415
 
     with _database(home, may_create=True) as url:
-        click.echo(f"The schema is at revision {schema.migrate(url)}.")
+        revision = schema.migrate(url)
+    _print({"revision": revision}, as_json, lambda: f"The schema is at revision {revision}.")
 
 
 @cli.command()
@@ -226,6 +229,26 @@ def resume(kind: str, home: Path | None, as_json: bool) -> None:
         as_json,
         lambda: f"{kind} {'goes on' if is_changed else 'was not paused'}.",
     )
+
+
+@cli.command()
+@click.argument("name")
+@click.option("--role", type=click.Choice(["viewer", "operator", "admin"]), default="operator", show_default=True)
+@_home
+@_json
+def operator(name: str, role: str, home: Path | None, as_json: bool) -> None:
+    """Let NAME sign in to the page: adds them, or gives them a new password; prints it once."""
+    from worker import operators  # noqa: PLC0415
+
+    password = secrets.token_urlsafe(18)
+    with _connection(home) as conn:
+        is_new = not operators.set_password(conn, name, password)
+        if is_new:
+            operators.add(conn, name, password, role)
+        action = "add operator" if is_new else "new password"
+        overview.record_action(conn, _who(), action, name, {"role": role} if is_new else {})
+    values = {"name": name, "password": password, "is_new": is_new}
+    _print(values, as_json, lambda: f"{name} signs in with the password {password} (shown this once).")
 
 
 @cli.command(

@@ -230,9 +230,7 @@ class Server:
         if self._use is None:
             self._use = os.open(self.home / "server.users", os.O_RDWR | os.O_CREAT, 0o600)
             fcntl.flock(self._use, fcntl.LOCK_SH)
-        if not on_demand:
-            self._on_demand.unlink(missing_ok=True)
-        elif not self.is_running:
+        if on_demand and not self.is_running:
             self._on_demand.touch(mode=0o600)
 
     def _is_last_user(self, use: int) -> bool:

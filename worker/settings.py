@@ -33,6 +33,7 @@ class Settings:
     grace: timedelta
     log_level: str
     secure_cookies: bool
+    trusted_proxies: int  # how many proxies of ours stand before the web process
 
 
 def home() -> Path:
@@ -48,7 +49,7 @@ def database_url() -> str | None:
 def port() -> int:
     """PORT, which a platform sets; 8000 without it."""
     text = os.environ.get("PORT") or "8000"
-    if not text.isdigit() or not 0 < int(text) < 65_536:
+    if not (text.isascii() and text.isdigit()) or not 0 < int(text) < 65_536:
         raise SettingsError([f"PORT must be a number from 1 to 65535, not {text!r}."])
     return int(text)
 
@@ -78,6 +79,7 @@ def load(environ: Mapping[str, str] | None = None, *, web: bool = False) -> Sett
         poll=get("JOBS_POLL_SECONDS", "5", _seconds(0.1, 300)),
         grace=get("JOBS_GRACE_SECONDS", "25", _seconds(0, 3600)),
         log_level=get("LOG_LEVEL", "INFO", _one_of("DEBUG", "INFO", "WARNING", "ERROR")),
+        trusted_proxies=get("TRUSTED_PROXIES", "0", _integer(0, 5)),
         secure_cookies=get("SECURE_COOKIES", "yes", _one_of("yes", "no")) == "yes",
     )
     if problems:

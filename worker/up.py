@@ -203,6 +203,7 @@ def _revive(parts: Parts, server: Server) -> float:
     except ServerError as error:
         parts.say(f"{error}\ntrying again in 10 s")
         return 10.0
+    parts.say("PostgreSQL runs again")
     return _SERVER_CHECK_SECONDS
 
 
@@ -229,7 +230,7 @@ def _greet(bind: str, port: int, home: Path, url: str) -> None:
     password = operators.ensure_operator(url)
     lines = ["", "  Nightshift is up.", f"  Page      http://{_near(bind)}:{port}"]
     if password is not None:
-        lines += ["  Sign in   operator", f"  Password  {password}   (shown this once)"]
+        lines += [f"  Sign in   {operators.FIRST_OPERATOR}", f"  Password  {password}   (shown this once)"]
     lines += [f"  Home      {home}", "  Stop      Ctrl-C", ""]
     with suppress(OSError):
         click.echo("\n".join(lines))

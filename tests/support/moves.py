@@ -131,7 +131,8 @@ def runs(conn: psycopg.Connection, job_id: int) -> list[dict[str, Any]]:
 
 def outcomes(conn: psycopg.Connection, job_id: int) -> list[tuple[str, str | None]]:
     """(outcome, ended) of each run of a job, the oldest first."""
-    return [(run["outcome"], run["ended"]) for run in runs(conn, job_id)]
+    found = conn.execute("select outcome, ended from job_runs where job_id = %s order by lease", (job_id,))
+    return [(outcome, ended) for outcome, ended in found]
 
 
 def live(conn: psycopg.Connection) -> int:
@@ -160,10 +161,12 @@ class Aside:
                 self.conn.close()
 
     def is_waiting_for_a_lock(self, conn: psycopg.Connection) -> bool:
-        """Returns True once PostgreSQL says that it waits for a lock; False when it ended instead."""
-        pid = self.conn.info.backend_pid
+        """Returns True once PostgreSQL says that a session of this database waits for a lock; False when this ended instead."""
         while self._thread.is_alive():
-            if one(conn, "select wait_event_type from pg_stat_activity where pid = %s", pid) == "Lock":
+            if one(
+                conn,
+                "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()",
+            ):
                 return True
         return False
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
 from sqlalchemy import text
@@ -26,6 +25,6 @@ _FAILED = text("""
 
 def signs(db: Db) -> Signs:
     """What tells whether the night is fine."""
-    row: tuple[datetime, datetime | None, int] = db.execute(_ALIVE).tuples().one()
+    now, last_seen_at, alive = db.execute(_ALIVE).one()
     failed: list[Any] = [Failed(*found) for found in db.execute(_FAILED)]
-    return Signs(now=row[0], last_seen_at=row[1], alive=row[2], health=kinds.health(db), failed=failed)
+    return Signs(now=now, last_seen_at=last_seen_at, alive=alive, health=kinds.health(db), failed=failed)

@@ -149,8 +149,11 @@ class Consumer:
         except psycopg.DataError as error:
             finish.counts_json, finish.log_tail = None, None
             finish.error = f"what it returned could not be kept: {clean.text(error, 500)}"
-            with conn.transaction():
-                self._write(conn, [finish])
+            try:
+                with conn.transaction():
+                    self._write(conn, [finish])
+            except psycopg.DataError:
+                log.exception("job.unwritable kind=%s job=%d: its lease will run out", finish.job.kind, finish.job.id)
 
     def _due_in(self, conn: Connection) -> float | None:
         row = conn.execute(db.statement("next_due"), {"queues": list(self._slots.queues)}).fetchone()

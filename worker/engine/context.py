@@ -203,8 +203,12 @@ class _JobLog(logging.LoggerAdapter[logging.Logger]):
     """Sends a handler's log lines to the process's log and to the run's tail."""
 
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
-        super().log(level, msg, *args, **kwargs)
-        if self.isEnabledFor(level) and self.extra is not None:
-            text = clean.text(str(msg) % args if args else msg, 1000)
-            write: Any = self.extra["write"]
-            write(f"{logging.getLevelName(level).lower()} {text}")
+        if not self.isEnabledFor(level) or self.extra is None:
+            return
+        try:
+            line = clean.text(str(msg) % args if args else msg, 1000)
+        except Exception:  # noqa: BLE001  a slip in a log line is no reason to fail the job
+            line = f"{clean.text(msg, 500)} (its {len(args)} arguments don't fit)"
+        super().log(level, "%s", line, **kwargs)
+        write: Any = self.extra["write"]
+        write(f"{logging.getLevelName(level).lower()} {line}")

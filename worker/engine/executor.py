@@ -34,6 +34,8 @@ from worker.engine.queue import next_slot
 
 log = logging.getLogger("nightshift.executor")
 
+_LONGEST_SNOOZE_SECONDS = 10 * 366 * 86_400.0  # PostgreSQL's time ends somewhere, and so does anyone's patience
+
 
 class DeadlineExceeded(BaseException):
     """Raised inside a handler's thread when its deadline is over. Not an Exception, so that a broad handler lets it through."""
@@ -55,6 +57,8 @@ class Result(msgspec.Struct, frozen=True):
 def attempt(ctx: Context) -> Result:
     """Runs the handler and turns whatever it does into a Result. Raises nothing, whatever the handler raises."""
     try:
+        if ctx.job.is_missed:
+            return Result(Outcome.CANCELLED, error=_missed(ctx.job))
         try:
             args = msgspec.convert(clean.json_args(ctx.job.args_json), ctx.kind.args)
         except (clean.ArgsError, msgspec.ValidationError) as error:
@@ -72,9 +76,8 @@ def attempt(ctx: Context) -> Result:
 def _result(verdict: Verdict) -> Result:
     match verdict:
         case Snooze(delay, reason):
-            return Result(
-                Outcome.SNOOZED, error=clean.text(reason, 2000) or None, delay_seconds=max(0.0, delay.total_seconds())
-            )
+            seconds = min(max(0.0, delay.total_seconds()), _LONGEST_SNOOZE_SECONDS)
+            return Result(Outcome.SNOOZED, error=clean.text(reason, 2000) or None, delay_seconds=seconds)
         case Cancel(reason):
             return Result(Outcome.CANCELLED, error=clean.text(reason))
         case Fail(reason):
@@ -98,17 +101,30 @@ def _raised(ctx: Context, error: BaseException) -> Result:
             return Result(Outcome.FAILED, error=clean.traceback_text(error))
 
 
+def _missed(job: Job) -> str:
+    slot = "" if job.slot_at is None else f" of {job.slot_at:%Y-%m-%d %H:%M}Z"
+    return f"skipped: its slot{slot} was over by more than ten minutes, and {job.kind} does not catch up"
+
+
 def overran(kind: Kind) -> str:
     """The reason of an attempt that its deadline ended."""
     return f"overran its deadline of {kind.deadline} and was stopped"
 
 
 def finish(
-    job: Job, kind: Kind, result: Result, *, worker: UUID, claimed: float, started: float, log_tail: str | None = None
+    job: Job,
+    kind: Kind,
+    result: Result,
+    *,
+    worker: UUID,
+    claimed: float,
+    started: float,
+    log_tail: str | None = None,
+    is_cancelled: bool = False,
 ) -> Finish:
     """What becomes of the job: retried after a delay, snoozed, given back, or ended with the next occurrence beside it.
 
-    `claimed` and `started` are of this process's monotonic clock.
+    `claimed` and `started` are of this process's monotonic clock. A job that an operator cancelled gets no other attempt.
     """
     assert result.outcome is not None
     finished = time.monotonic()
@@ -131,6 +147,8 @@ def finish(
             raise ValueError("only recovery abandons an attempt")
         case unreachable:
             assert_never(unreachable)
+    if is_cancelled and ended is None:
+        ended, delay = Ended.CANCELLED, None
     return Finish(
         job=job,
         outcome=result.outcome,

@@ -44,6 +44,11 @@ def retire(conn: Connection, known: Sequence[str], process: UUID) -> list[str]:
     return db.column(conn.execute(db.statement("kinds_retire"), {"kinds": list(known), "process": process}))
 
 
+def revive(conn: Connection, known: Sequence[str]) -> list[str]:
+    """Takes back the retirement of kinds that this process knows (it was cut off when they were retired); returns their names."""
+    return db.column(conn.execute(db.statement("kinds_revive"), {"kinds": list(known)}))
+
+
 @dataclass(frozen=True, slots=True)
 class RunNow:
     """What run now did: moved the recurring row, enqueued a job, or found the kind running already."""
@@ -79,7 +84,7 @@ def _row_like(kind: str, queue_name: str, now: datetime) -> Job:
 
 
 def put_back_missing(conn: Connection, catalogue: Sequence[Kind]) -> list[str]:
-    """Writes recurring rows that are missing and moves those that stand for a slot their schedule no longer has.
+    """Writes recurring rows that are missing and moves those whose slot their schedule no longer has, or whose queue changed.
 
     One kind whose schedule can't be computed is marked and doesn't stop the others. Returns what was written or moved.
     """
@@ -98,15 +103,16 @@ def put_back_missing(conn: Connection, catalogue: Sequence[Kind]) -> list[str]:
 
 
 def _put_right(conn: Connection, kind: Kind, row: tuple[Any, ...]) -> bool:
-    name, queue_name, since, job_id, is_queued, slot_at, now = row
+    name, queue_name, since, job_id, is_queued, row_queue, slot_at, now = row
     assert kind.schedule is not None
     if job_id is None:
         missed = next_after(kind.schedule, since)
         due_at = missed if missed <= now and kind.catch_up != "skip" else next_after(kind.schedule, now)
         return bool(queue.put_back(conn, [queue.Occurrence(_row_like(name, queue_name, now), due_at, due_at)]))
-    if not is_queued or (slot_at is not None and is_slot(kind.schedule, slot_at)):
+    is_in_place = slot_at is not None and is_slot(kind.schedule, slot_at)
+    if not is_queued or (is_in_place and row_queue == queue_name):
         return False
-    values = {"id": job_id, "slot_at": next_after(kind.schedule, now)}
+    values = {"id": job_id, "slot_at": slot_at if is_in_place else next_after(kind.schedule, now), "queue": queue_name}
     return conn.execute(db.statement("recurrence_move"), values).fetchone() is not None
 
 

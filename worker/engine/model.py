@@ -122,6 +122,7 @@ class Job:
     is_recurring: bool  # its kind has a schedule, whether or not this row stands for a slot of it
     slot_at: datetime | None
     claimed_at: datetime  # by the database's clock
+    is_missed: bool = False  # its slot is over and its kind skips such: it ends without its handler
 
 
 @dataclass(frozen=True, slots=True)

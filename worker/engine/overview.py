@@ -10,6 +10,7 @@ from psycopg import Connection
 from psycopg.rows import dict_row
 
 from worker.engine import clean, db, kinds
+from worker.engine.schedules import describe, parse
 
 
 def status(conn: Connection) -> dict[str, Any]:
@@ -85,7 +86,7 @@ def text(seen: dict[str, Any]) -> str:
             (
                 k["kind"],
                 k.get("state", "-"),
-                k["schedule"] or "on demand",
+                describe(parse(k["schedule"])) if k["schedule"] else "on demand",
                 k["last_outcome"] or "never",
                 _at(k["last_finished_at"]),
                 _at(k["next_run_at"]),

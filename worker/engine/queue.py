@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -100,23 +101,24 @@ def next_slot(job: Job, schedule: Schedule | None, catch_up: str, now: datetime)
     """When a recurring row's next occurrence is due; None for a row that doesn't recur.
 
     After downtime the next slot lies after now, so that missed ones run once; with catch_up "all", after the slot just done.
+    One that ran before its slot (run now) leaves that slot to come.
     """
     if job.recurrence_key is None or schedule is None:
         return None
-    return next_after(schedule, job.slot_at if catch_up == "all" and job.slot_at is not None else now)
+    return next_after(schedule, min(now, job.slot_at) if catch_up == "all" and job.slot_at is not None else now)
 
 
 def claimed(rows: list[tuple[Any, ...]]) -> list[Job]:
     """The rows of the claim statement as jobs, the most urgent first."""
     rows.sort(key=lambda row: (row[6], row[13], row[0]))
-    return [_job(row) for row in rows]
+    return [_job(row, is_missed=row[15]) for row in rows]
 
 
-def _job(row: tuple[Any, ...]) -> Job:
+def _job(row: tuple[Any, ...], *, is_missed: bool = False) -> Job:
     slot, now = row[12], row[14]
     # A slot written by SQL may be any time, infinity too; one that no schedule can have is none.
     slot_at = datetime.fromtimestamp(slot, UTC) if slot is not None and 0 <= slot < _LATEST else None
-    fields: Any = (*row[:12], slot_at, now)
+    fields: Any = (*row[:12], slot_at, now, is_missed)
     return Job(*fields)
 
 
@@ -212,7 +214,7 @@ class Dead:
     worker: UUID
     age: timedelta
     is_cancelled: bool
-    schedule: Schedule | None
+    schedule: str | None  # as published; reading it may fail
     catch_up: str
 
 
@@ -221,16 +223,7 @@ def recover(conn: Connection, *, limit: int = 500) -> list[Dead]:
     dead = []
     for row in conn.execute(db.statement("recover"), {"limit": limit}).fetchall():
         worker, age, is_cancelled, schedule, catch_up = row[15:]
-        dead.append(
-            Dead(
-                _job(row),
-                worker,
-                timedelta(seconds=age),
-                is_cancelled,
-                schedule and parse(schedule),
-                catch_up or "latest",
-            )
-        )
+        dead.append(Dead(_job(row), worker, timedelta(seconds=age), is_cancelled, schedule, catch_up or "latest"))
     return dead
 
 
@@ -243,11 +236,14 @@ def cancel(conn_or_session: Connection | db.Session, job_id: int, reason: str) -
     values = {"id": job_id, "reason": clean.text(reason, 1000)}
     row = conn.execute(db.statement("cancel_queued"), values).fetchone()
     if row is not None:
-        *like, schedule = row
+        *like, schedule, catch_up = row
         job = _job(tuple(like))
         if job.recurrence_key is not None and schedule is not None:
-            slot = next_after(parse(schedule), max(job.claimed_at, job.slot_at or job.claimed_at))
-            put_back(conn, [Occurrence(job, slot, slot)])
+            now = job.claimed_at
+            after = max(now, job.slot_at or now) if catch_up != "all" else job.slot_at or now
+            with suppress(ValueError, OverflowError):  # the scheduled tick says what is wrong with the schedule
+                slot = next_after(parse(schedule), after)
+                put_back(conn, [Occurrence(job, slot, slot)])
         return "cancelled"
     if conn.execute(db.statement("cancel_running"), values).fetchone() is not None:
         conn.execute(db.statement("notify"), {"payload": "cancel"})

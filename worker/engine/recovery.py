@@ -11,6 +11,7 @@ from psycopg import Connection
 
 from worker.engine import queue
 from worker.engine.model import Ended, Finish, Outcome
+from worker.engine.schedules import parse
 
 log = logging.getLogger("nightshift.recovery")
 
@@ -41,7 +42,8 @@ def _finish(dead: queue.Dead) -> Finish:
     job = dead.job
     ended = Ended.CANCELLED if dead.is_cancelled else Ended.FAILED if job.attempt >= job.max_attempts else None
     try:
-        next_slot_at = queue.next_slot(job, dead.schedule, dead.catch_up, job.claimed_at) if ended else None
+        schedule = parse(dead.schedule) if ended and dead.schedule is not None else None
+        next_slot_at = queue.next_slot(job, schedule, dead.catch_up, job.claimed_at)
     except (ValueError, OverflowError) as error:  # the scheduled tick puts the row back, or says why it can't
         log.error("schedule.failed kind=%s: %s", job.kind, error)
         next_slot_at = None

@@ -25,8 +25,10 @@ def tick(conn: Connection, catalogue: Sequence[Kind], process: UUID) -> list[str
     with conn.transaction():
         if not _is_mine(conn):
             return []
-        for name in kinds.retire(conn, [kind.name for kind in catalogue], process):
+        known = [kind.name for kind in catalogue]
+        for name in kinds.retire(conn, known, process):
             log.warning("kind.retired kind=%s: no live process knows it", name)
+        kinds.revive(conn, known)
         changed = kinds.put_back_missing(conn, catalogue)
     with conn.transaction():
         if _is_mine(conn):

@@ -176,35 +176,29 @@ class Slots:
         threading.Thread(target=self._work, args=(queue,), name=f"slot {queue}", daemon=True).start()
 
     def _work(self, queue: str) -> None:
-        while True:
+        while (attempt := self._waiting[queue].get()) is not None:
+            attempt.started = time.monotonic()
+            attempt.is_child = bool(attempt.job.deaths) or attempt.kind.isolation == "process"
             try:
-                attempt = self._waiting[queue].get()
-                if attempt is None:
-                    return
-                attempt.started = time.monotonic()
-                attempt.is_child = bool(attempt.job.deaths) or attempt.kind.isolation == "process"
                 result = self._run_in_child(attempt) if attempt.is_child else self._run_here(attempt)
-                if not self._end(attempt, result):
-                    return  # this thread was given up and another has its slot
-            except Exception:
-                log.exception("slot.failed queue=%s", queue)
+            except Exception as error:  # e.g. no process can be started: what was claimed must end all the same
+                log.exception("slot.failed kind=%s job=%d", attempt.job.kind, attempt.job.id)
+                result = Result(Outcome.FAILED, error=f"it could not be run: {clean.text(repr(error), 2000)}")
+            if not self._end(attempt, result):
+                return  # this thread was given up and another has its slot
 
     def _run_in_child(self, attempt: Attempt) -> Result:
-        try:
-            return child.run(
-                child.Run(
-                    attempt.job,
-                    attempt.kind,
-                    self._url,
-                    self._worker,
-                    attempt.stop,
-                    attempt.lines,
-                    on_settled=attempt.settle,
-                    is_pooled=self._is_pooled,
-                )
-            )
-        except Exception as error:  # noqa: BLE001  no process left, a handler that can't be sent to one: the job must end all the same
-            return Result(Outcome.FAILED, error=f"no child could run it: {clean.text(repr(error), 2000)}")
+        watched = child.Run(
+            attempt.job,
+            attempt.kind,
+            self._url,
+            self._worker,
+            attempt.stop,
+            attempt.lines,
+            on_settled=attempt.settle,
+            is_pooled=self._is_pooled,
+        )
+        return child.run(watched)
 
     def _run_here(self, attempt: Attempt) -> Result:
         ctx = Context(
@@ -248,6 +242,7 @@ class Slots:
                         claimed=attempt.claimed,
                         started=started,
                         log_tail=child.log_tail(attempt.lines),
+                        is_cancelled=attempt.stop.reason == "cancelled",
                     )
                 )
         self._wake()

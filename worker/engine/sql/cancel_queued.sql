@@ -14,5 +14,5 @@ with gone as (
 )
 select g.id, g.lease, g.kind, g.queue, g.tenant, g.args::text, g.priority, g.attempt, coalesce(g.max_attempts, k.max_attempts, 5),
        g.deaths, g.recurrence_key, k.schedule is not null, extract(epoch from g.slot_at)::float8, extract(epoch from g.run_at)::float8,
-       clock_now(), k.schedule
+       clock_now(), k.schedule, k.catch_up
 from gone g left join job_kinds k on k.kind = g.kind and k.retired_at is null

@@ -38,4 +38,8 @@ from job_kinds k
 where j.id = any(array(select id from chosen)) and k.kind = j.kind
 returning j.id, j.lease, j.kind, j.queue, j.tenant, j.args::text, j.priority, j.attempt, coalesce(j.max_attempts, k.max_attempts),
           j.deaths, j.recurrence_key, k.schedule is not null, extract(epoch from j.slot_at)::float8,
-          extract(epoch from j.run_at)::float8, clock_now()
+          extract(epoch from j.run_at)::float8, clock_now(),
+          -- A slot to be skipped: never begun before, and its time as scheduled, so neither a retry nor run now.
+          coalesce(
+              k.catch_up = 'skip' and j.lease = 1 and j.run_at = j.slot_at and j.slot_at < clock_now() - interval '10 minutes', false
+          )

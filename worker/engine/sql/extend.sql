@@ -14,4 +14,4 @@ with mine as (
 select e.id, e.lease, r.id is not null as is_renewed, j.id is null as is_lost, j.cancel_requested_at is not null as is_cancelled
 from unnest(%(ids)s::bigint[], %(leases)s::integer[]) as e (id, lease)
 left join jobs j on j.id = e.id and j.lease = e.lease and j.locked_until is not null
-left join renewed r on r.id = e.id
+left join renewed r on r.id = j.id

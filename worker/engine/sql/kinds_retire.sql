@@ -9,5 +9,8 @@ with gone as (
     returning kind
 ), dropped as (
     delete from jobs where recurrence_key is not null and status = 'queued' and kind in (select kind from gone)
+    returning id
+), progressed as (
+    delete from job_progress where job_id in (select id from dropped)
 )
 select kind from gone
