@@ -60,7 +60,9 @@ class Process:
         self._wake, self._beat = threading.Event(), threading.Event()
         self._links: list[db.Link] = []
         self._outages: dict[str, Outage] = {}
-        self._slots = Slots(settings.database_url, self.id, by_name, served, wake=self._wake.set)
+        self._slots = Slots(
+            settings.database_url, self.id, by_name, served, wake=self._wake.set, is_pooled=settings.is_pooled
+        )
         self.consumer = Consumer(
             self._link("consumer"),
             self._slots,

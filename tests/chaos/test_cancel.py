@@ -19,7 +19,7 @@ def test_a_cancel_ends_running_work_in_bounded_time(url: str, db: psycopg.Connec
         jobs.started()
         obedient = [queue.enqueue(db, kind).id for kind in ("obeys", "obeys-alone")]
         deaf = queue.enqueue(db, "steady-alone", {"seconds": 60}).id
-        beside = queue.enqueue(db, "steady", {"seconds": 14}).id
+        beside = queue.enqueue(db, "steady", {"seconds": 11.5}).id
         for job in (*obedient, deaf, beside):
             wait_mark(db, job)
         began = time.monotonic()

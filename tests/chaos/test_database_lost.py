@@ -125,7 +125,7 @@ def test_restarts_of_the_server_under_load_lose_nothing_and_end_nothing_twice(ow
 def test_connections_ended_one_by_one_under_load_lose_nothing_and_end_nothing_twice(
     url: str, db: psycopg.Connection
 ) -> None:
-    roles = ["consumer", "heartbeat", "recovery", "listener", "consumer", "heartbeat"] * 8
+    roles = ["consumer", "heartbeat", "listener", "consumer", "heartbeat", "recovery", "consumer", "heartbeat"] * 3
     with JobsProcess(url, poll_seconds=1) as jobs:
         jobs.started()
         producer = Producer(url)
@@ -158,7 +158,7 @@ def test_a_finish_that_fails_again_and_again_is_written_in_the_end_and_the_job_r
     db.execute(
         """create function refuse() returns trigger language plpgsql as $$
            begin
-               if nextval('refusals') <= 6 then raise exception 'the history is not to be had'; end if;
+               if nextval('refusals') <= 5 then raise exception 'the history is not to be had'; end if;
                return new;
            end $$"""
     )
@@ -170,4 +170,4 @@ def test_a_finish_that_fails_again_and_again_is_written_in_the_end_and_the_job_r
         assert db.execute("select outcome, attempt from job_runs").fetchall() == [("completed", 1)]
         assert db.execute("select count(*) from marks where what = 'begun'").fetchone() == (1,)
         assert sum("consumer.failed" in line for line in jobs.lines) == 1
-        jobs.wait_line("consumer.back after 6 failures")
+        jobs.wait_line("consumer.back after 5 failures")

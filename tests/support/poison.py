@@ -79,14 +79,15 @@ def obeys(ctx: Context, args: Plan) -> Verdict:
 
 
 def steps(ctx: Context, args: Plan) -> Verdict:
-    """Counts to n, a checkpoint a step, each step's effect in the checkpoint's own transaction."""
+    """Counts to n, a checkpoint a step, each step's effect in that transaction; its first attempt stays at the fourth step."""
     first = ctx.cursor() or 0
     for number in range(first, args.n):
         with ctx.connection() as conn:
             mark_in(conn, ctx, f"step {number}")
             ctx.checkpoint(number + 1, conn)
-        mark(ctx)
-        time.sleep(args.seconds)
+        if ctx.job.attempt == 1 and number == 3:
+            mark(ctx)
+            time.sleep(args.seconds)
     return {"first": first, "n": args.n}
 
 
@@ -107,6 +108,11 @@ def settles_slowly(ctx: Context, args: Plan) -> Verdict:
     time.sleep(args.seconds)
     mark(ctx, "ended")
     return None
+
+
+def prepares(ctx: Context, args: Plan) -> Verdict:
+    with ctx.connection() as conn:
+        return {"threshold": conn.prepare_threshold}
 
 
 def fails_once(ctx: Context, args: Plan) -> Verdict:
@@ -270,6 +276,7 @@ def odd_error(ctx: Context, args: Plan) -> Verdict:
 _BOTH: dict[str, Handler] = {
     "steady": steady, "obeys": obeys, "steps": steps, "settles": settles, "settles-slowly": settles_slowly,
     "loops": loops, "loops-in-c": loops_in_c, "waits-in-c": waits_in_c, "exits": exits,
+    "prepares": prepares, "loops-on": loops, "loops-in-c-on": loops_in_c, "waits-in-c-on": waits_in_c,  # the same with a deadline far away
     "exit-raised": Raise(SystemExit(0)), "interrupt-raised": Raise(KeyboardInterrupt()),
     "generator-raised": Raise(GeneratorExit()), "stop-raised": Raise(StopIteration()),
     "odd": odd, "odd-error": odd_error, "many-threads": many_threads, "floods": floods,

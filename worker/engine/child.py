@@ -92,6 +92,7 @@ class Run:
     stop: Stop
     log: deque[str]
     on_settled: Callable[[], None]
+    is_pooled: bool = False
     is_settled: bool = False
 
 
@@ -100,7 +101,7 @@ def run(watched: Run) -> Result:
     ours, theirs = _context.Pipe()
     process = _context.Process(
         target=_main,
-        args=(theirs, watched.job, watched.kind, watched.url, watched.worker),
+        args=(theirs, watched.job, watched.kind, watched.url, watched.worker, watched.is_pooled),
         name=f"nightshift {watched.kind.name}",
     )
     try:
@@ -196,7 +197,7 @@ def _kill(pid: int) -> None:
             kill(pid, signal.SIGKILL)
 
 
-def _main(pipe: Pipe, job: Job, kind: Kind, url: str, worker: UUID) -> None:
+def _main(pipe: Pipe, job: Job, kind: Kind, url: str, worker: UUID, is_pooled: bool) -> None:
     os.setsid()
     _die_with_parent()
     _take_stops()
@@ -220,6 +221,7 @@ def _main(pipe: Pipe, job: Job, kind: Kind, url: str, worker: UUID) -> None:
         stop=stop,
         on_log=lambda line: send(b"L" + line.encode(errors="replace")),
         on_settled=lambda: send(b"S"),
+        is_pooled=is_pooled,
     )
     result = executor.attempt(ctx)
     send(b"R" + msgspec.json.encode(result))

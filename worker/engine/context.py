@@ -54,6 +54,7 @@ class Context:
     stop: Stop = field(default_factory=Stop)
     on_log: Callable[[str], None] | None = None
     on_settled: Callable[[], None] | None = None
+    is_pooled: bool = False  # a transaction pooler stands before url
     is_settled: bool = False
     log: logging.LoggerAdapter[logging.Logger] = field(init=False)
     _lines: deque[str] = field(default_factory=lambda: deque(maxlen=_LOG_LINES))
@@ -89,7 +90,7 @@ class Context:
         With autocommit there is no transaction (for statements that refuse to run in one).
         """
         if self._conn is None or self._conn.closed:
-            self._conn = db.connect(self.url, f"job {self.job.kind}", autocommit=True)
+            self._conn = db.connect(self.url, f"job {self.job.kind}", is_pooled=self.is_pooled)
         if autocommit:
             yield self._conn
         else:

@@ -54,9 +54,17 @@ class Slots:
     """Runs attempts and keeps account of what this process holds."""
 
     def __init__(
-        self, url: str, worker: UUID, kinds: Mapping[str, Kind], queues: Mapping[str, int], wake: Callable[[], None]
+        self,
+        url: str,
+        worker: UUID,
+        kinds: Mapping[str, Kind],
+        queues: Mapping[str, int],
+        wake: Callable[[], None],
+        *,
+        is_pooled: bool = False,
     ) -> None:
         self._url, self._worker, self._kinds, self._wake = url, worker, kinds, wake
+        self._is_pooled = is_pooled
         self.queues = dict(queues)
         self._waiting: dict[str, SimpleQueue[Attempt | None]] = {name: SimpleQueue() for name in queues}
         self._held: dict[
@@ -188,6 +196,7 @@ class Slots:
             attempt.stop,
             attempt.lines,
             on_settled=attempt.settle,
+            is_pooled=self._is_pooled,
         )
         return child.run(watched)
 
@@ -200,6 +209,7 @@ class Slots:
             stop=attempt.stop,
             on_log=attempt.lines.append,
             on_settled=attempt.settle,
+            is_pooled=self._is_pooled,
         )
         attempt.thread_id = threading.get_ident()
         try:
