@@ -49,7 +49,7 @@ def test_clocks_that_are_a_day_wrong_start_everything_as_true_ones(url: str, db:
         *db.execute("select started_at, %s from job_runs where job_id = any(%s)", (due, future)).fetchall(),
         *db.execute("select started_at, slot_at from job_runs where slot_at is not null").fetchall(),
     ]:
-        assert timedelta(milliseconds=-5) <= started_at - slot_at < timedelta(seconds=1.5)
+        assert timedelta(milliseconds=-5) <= started_at - slot_at < timedelta(seconds=10)
     slots = db.execute(
         "select count(*), count(distinct (kind, slot_at)) from job_runs where slot_at is not null"
     ).fetchone()
