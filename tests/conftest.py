@@ -14,8 +14,9 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from worker import embedded, schema
+from worker import schema
 from worker.engine import db
+from worker.local import embedded
 
 _numbers = itertools.count()
 

@@ -17,12 +17,14 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from worker import disk, embedded, pids, programs, unprivileged
-from worker.embedded import Server
-from worker.programs import ServerError
+from worker.local import disk, embedded, pids, programs, unprivileged
+from worker.local.embedded import Server
+from worker.local.programs import ServerError
 
-ROOT = Path(__file__).resolve().parent.parent
-START = "import sys, pathlib; from worker.embedded import Server; s = Server(pathlib.Path(sys.argv[1])); s.start(); print(s.started_here)"
+START = (
+    "import sys, pathlib; from worker.local.embedded import Server; "
+    "s = Server(pathlib.Path(sys.argv[1])); s.start(); print(s.started_here)"
+)
 
 
 @pytest.fixture
@@ -56,9 +58,8 @@ def server(made: Server) -> Iterator[Server]:
 
 
 def start_elsewhere(home: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", START, str(home)], cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True
-    )
+    root, command = Path(embedded.__file__).parents[1], [sys.executable, "-c", START, str(home)]
+    return subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True, start_new_session=True)
 
 
 def postmaster(server: Server) -> int:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from honcho.environ import parse_procfile
 
-from worker import pids
+from worker.local import pids
 
 ROOT = Path(__file__).resolve().parent.parent
 APP = "def app(environ, start):\n    start('200 OK', [('Content-Type', 'text/plain')])\n    return [environ['wsgi.url_scheme'].encode()]\n"

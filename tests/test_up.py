@@ -15,15 +15,15 @@ from pathlib import Path
 
 import pytest
 
-from worker import pids, up
-from worker.parts import Parts, end_leftovers
-from worker.up import UpError
+from worker.local import pids, up
+from worker.local.parts import Parts, end_leftovers
+from worker.local.up import UpError
 
 ROOT = Path(__file__).resolve().parent.parent
 STUBBORN = "python3 -c 'import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(\"deaf\", flush=True); time.sleep(600)'"
 RUN = """
 import os, pathlib, sys
-from worker.parts import Parts
+from worker.local.parts import Parts
 record = pathlib.Path(sys.argv[1])
 parts = Parts({"part": sys.argv[2]}, os.environ, record.parent, record)
 while True:

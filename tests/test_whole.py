@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from worker import pids
+from worker.local import pids
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import getpass
 import json
-import os
 import secrets
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -17,7 +15,7 @@ from typing import Any
 import click
 import psycopg
 
-from worker import settings
+from worker import prompt, settings
 from worker.engine import db, kinds, overview, queue
 from worker.engine.model import NightshiftError
 
@@ -65,10 +63,10 @@ def _database(home: Path | None, *, may_create: bool = False) -> Iterator[str]:
     if settings.database_url():
         yield settings.load().database_url
         return
-    from worker import embedded  # noqa: PLC0415  a deployment with DATABASE_URL has no embedded server
+    from worker.local import embedded  # noqa: PLC0415  a deployment with DATABASE_URL has no embedded server
 
     folder = _home_folder(home)
-    if not may_create and not (folder / "data").exists():
+    if not may_create and not embedded.exists(folder):
         raise NightshiftError(f"There is no database in {folder} yet: run ./nightshift up, or set DATABASE_URL.")
     with embedded.running(folder) as server:
         yield server.url
@@ -93,7 +91,7 @@ def _plain(value: Any) -> Any:
 @_home
 def up(port: int | None, home: Path | None) -> None:
     """Start everything on this machine: database, migrations, web and jobs. Ctrl-C stops it all."""
-    from worker import up as starter  # noqa: PLC0415  honcho is only needed here
+    from worker.local import up as starter  # noqa: PLC0415  honcho is only needed here
 
     sys.exit(starter.up(_home_folder(home), port or settings.port()))
 
@@ -258,39 +256,7 @@ def operator(name: str, role: str, home: Path | None, as_json: bool) -> None:
 def psql(arguments: tuple[str, ...]) -> None:
     """Open psql on the database; arguments are handed on."""
     with _database(None) as url:
-        program = _psql_program()
-        environment = os.environ | {"PGAPPNAME": "nightshift psql", "NIGHTSHIFT_PSQL_URL": url}
-        # The address goes by environment, not by argument: it may hold a password, and arguments are for all to see.
-        sys.exit(subprocess.run([program, *arguments], env=environment | _libpq(url), check=False).returncode)  # noqa: S603
-
-
-def _psql_program() -> str:
-    import shutil  # noqa: PLC0415
-
-    if settings.database_url() is None:
-        from worker import embedded  # noqa: PLC0415
-
-        return str(embedded.Server(settings.home()).bin("psql"))
-    program = shutil.which("psql")
-    if program is None:
-        raise NightshiftError("psql is not on the PATH: install PostgreSQL's client.")
-    return program
-
-
-def _libpq(url: str) -> dict[str, str]:
-    names = {
-        "host": "PGHOST",
-        "hostaddr": "PGHOSTADDR",
-        "port": "PGPORT",
-        "user": "PGUSER",
-        "password": "PGPASSWORD",
-        "dbname": "PGDATABASE",
-        "sslmode": "PGSSLMODE",
-        "sslrootcert": "PGSSLROOTCERT",
-        "options": "PGOPTIONS",
-        "target_session_attrs": "PGTARGETSESSIONATTRS",
-    }
-    return {names[key]: str(value) for key, value in psycopg.conninfo.conninfo_to_dict(url).items() if key in names}
+        sys.exit(prompt.psql(url, arguments))
 
 
 def _who() -> str:

@@ -18,9 +18,10 @@ import pytest
 from tests.support.poison import MARKS
 from tests.support.processes import JobsProcess
 from tests.support.waits import wait_ended, wait_until
-from worker import embedded, pids, schema
+from worker import schema
 from worker.engine import db as database
 from worker.engine import queue
+from worker.local import embedded, pids
 
 pytestmark = pytest.mark.chaos
 

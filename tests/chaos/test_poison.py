@@ -11,8 +11,8 @@ import pytest
 
 from tests.support.processes import JobsProcess
 from tests.support.waits import wait_ended, wait_mark, wait_until
-from worker import pids
 from worker.engine import queue
+from worker.local import pids
 
 pytestmark = pytest.mark.chaos
 NEIGHBOURS = 50

@@ -144,9 +144,9 @@ def test_any_object_becomes_text_that_a_text_column_takes(value: object, wanted:
 def test_a_long_text_keeps_its_head_and_its_tail_and_says_how_much_was_cut() -> None:
     for unit in ("a", "é", "\U0001f600"):
         whole = "HEAD" + unit * 50_000_000 + "TAIL"
-        began = time.perf_counter()
+        began = time.thread_time()
         found = text(whole)
-        assert time.perf_counter() - began < 2
+        assert time.thread_time() - began < 2
         assert found.startswith("HEAD")
         assert found.endswith("TAIL")
         assert 16_000 < len(found.encode()) <= 16_384
@@ -181,9 +181,9 @@ def caught(act: Callable[[], object]) -> BaseException:
 
 
 def told(error: BaseException) -> str:
-    began = time.perf_counter()
+    began = time.thread_time()
     found = traceback_text(error)
-    assert time.perf_counter() - began < 5
+    assert time.thread_time() - began < 5
     assert len(found.encode()) <= 16_384
     assert not BAD.search(found)
     return found
@@ -404,7 +404,7 @@ def test_depth_and_circles_are_cut_with_a_mark() -> None:
 
 
 def test_of_a_result_that_is_too_large_the_short_values_stay() -> None:
-    began = time.perf_counter()
+    began = time.thread_time()
     shared: list[Any] = [0]
     for _ in range(60):  # small in memory, endless as text
         shared = [shared, shared]
@@ -419,7 +419,7 @@ def test_of_a_result_that_is_too_large_the_short_values_stay() -> None:
         assert found == {"rows": 7, "note": "ok", "cut": "what it returned was larger than 65536 bytes"}
     assert kept(list(range(10**6))) == {"cut": "what it returned was larger than 65536 bytes"}
     assert kept({f"n{n}": n for n in range(50_000)})["cut"]
-    assert time.perf_counter() - began < 5
+    assert time.thread_time() - began < 5
     assert kept({"items": list(range(5000))})["items"] == list(range(5000))
 
 
@@ -508,12 +508,12 @@ def test_what_is_taken_is_exact_and_all_else_is_refused_with_its_place(value: ob
     ],
 )  # fmt: skip
 def test_args_that_cannot_be_kept_are_refused_with_their_place(value: object, words: str) -> None:
-    began = time.perf_counter()
+    began = time.thread_time()
     with pytest.raises(ArgsError) as refused:
         check_args(value)
     assert str(refused.value).startswith(words)
     assert len(str(refused.value)) < 1300
-    assert time.perf_counter() - began < 1
+    assert time.thread_time() - began < 1
 
 
 def test_several_mistakes_are_told_at_once() -> None:
@@ -532,14 +532,14 @@ def nest(depth: int, *, is_dict: bool) -> Any:
 def test_args_may_be_64_levels_deep_and_no_more(is_dict: bool) -> None:
     assert json_args(check_args(nest(64, is_dict=is_dict))) == nest(64, is_dict=is_dict)
     for depth in (65, 5000):
-        with pytest.raises(ArgsError, match="nested too deeply"):
+        with pytest.raises(ArgsError, match="nested more than 64 levels deep"):
             check_args(nest(depth, is_dict=is_dict))
 
 
 def test_circles_and_endless_sharing_are_refused_quickly() -> None:
     circle: list[Any] = []
     circle.append(circle)
-    with pytest.raises(ArgsError, match="nested too deeply"):
+    with pytest.raises(ArgsError, match="nested more than 64 levels deep"):
         check_args({"x": circle})
     shared: list[Any] = [0]
     for _ in range(60):
@@ -587,8 +587,8 @@ def test_the_usual_small_args_cost_microseconds() -> None:
     for act in (lambda: check_args(usual), lambda: json_args(stored), lambda: counts({"cards": 3, "learners": 4})):
         took = []
         for _ in range(20):  # the quickest of many: another process may hold the processor
-            began = time.perf_counter()
+            began = time.thread_time()
             for _ in range(100):
                 act()
-            took.append((time.perf_counter() - began) / 100)
+            took.append((time.thread_time() - began) / 100)
         assert min(took) < 10e-6

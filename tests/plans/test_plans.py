@@ -12,10 +12,13 @@ import psycopg
 import pytest
 from psycopg.types.json import Jsonb
 
+from tests.support.kinds import ok
 from tests.support.moves import claim, one, publish
 from worker.engine import db, queue
+from worker.engine.model import Kind
 
 ROWS = 50_000
+MANY = [Kind(f"kind-{number}", ok, "one of many") for number in range(10)]
 
 
 def explained(conn: psycopg.Connection, name: str, values: dict[str, Any]) -> list[dict[str, Any]]:
@@ -204,17 +207,24 @@ def history(conn: psycopg.Connection) -> None:
 
 
 def test_the_list_of_a_kinds_runs_reads_a_page_and_not_the_history(conn: psycopg.Connection) -> None:
-    publish(conn)
+    publish(conn, *MANY)
     history(conn)
     nodes = explained(conn, "runs", {"kind": "kind-3", "job_id": None, "limit": 20})
     assert rows_read(nodes, "job_runs") <= 100
     assert any("kind_finished_at" in name for name in indexes(nodes))
 
 
+def test_the_list_of_all_runs_reads_a_page_a_kind(conn: psycopg.Connection) -> None:
+    publish(conn, *MANY)
+    history(conn)
+    nodes = explained(conn, "runs", {"kind": None, "limit": 20})
+    assert rows_read(nodes, "job_runs") <= 10 * 20
+
+
 def test_the_runs_of_a_job_are_found_by_their_block_range(conn: psycopg.Connection) -> None:
     publish(conn)
     history(conn)
-    nodes = explained(conn, "runs", {"kind": None, "job_id": 20_000, "limit": 20})
+    nodes = explained(conn, "runs_of_job", {"kind": None, "job_id": 20_000, "limit": 20})
     assert any("job_id" in name for name in indexes(nodes))
     assert rows_read(nodes, "job_runs") <= 2500
     assert one(conn, "select count(*) from job_runs where job_id = 20000") == 1

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any
 from uuid import UUID, uuid4
 
-from worker import pids
+from worker.local import pids
 
 _ROOT = Path(__file__).resolve().parents[2]
 _MARK = "TEST_PROCESS_MARK"

@@ -239,7 +239,7 @@ def check_args(value: object, limit_bytes: int = 65_536, depth: int = 64) -> str
     if encoded is None or b"\\u0000" in encoded or len(encoded) > limit_bytes:
         room = [limit_bytes + 1]  # the least that n values take is 2n - 1
         try:
-            problems = [text(problem, 400) for problem in islice(_problems(value, "args", depth, room), 3)]
+            problems = [text(problem, 400) for problem in islice(_problems(value, "args", 0, depth, room), 3)]
             if room[0] < 0 or (not problems and len(encoded := msgspec.json.encode(value)) > limit_bytes):
                 raise _TooLarge
         except _TooLarge:
@@ -269,13 +269,13 @@ def _flat(value: object) -> bytes | None:
         return None
 
 
-def _problems(value: object, place: str, levels: int, room: list[int]) -> Iterator[str]:
+def _problems(value: object, place: str, level: int, depth: int, room: list[int]) -> Iterator[str]:
     """What is wrong and where. `room` holds the bytes left: a shared list may be small in memory and endless as text."""
     room[0] -= 2
     if room[0] < 0:
         raise _TooLarge
-    if levels < 0:
-        yield f"{place}: nested too deeply to be kept"
+    if level > depth:
+        yield f"{place}: nested more than {depth} levels deep"
     elif isinstance(value, str):
         room[0] -= len(value)
         if room[0] >= 0 and (found := _NUL_OR_SURROGATE.search(value)):
@@ -289,12 +289,12 @@ def _problems(value: object, place: str, levels: int, room: list[int]) -> Iterat
         for key, item in value.items():
             inner = f"{place}.{text(key, 60)}"
             if isinstance(key, str):
-                yield from _problems(key, inner, levels, room)
+                yield from _problems(key, inner, level, depth, room)
             else:
                 yield f"{inner}: a name must be text, not {_name(key)}"
-            yield from _problems(item, inner, levels - 1, room)
+            yield from _problems(item, inner, level + 1, depth, room)
     elif isinstance(value, list | tuple):
         for number, item in enumerate(value):
-            yield from _problems(item, f"{place}[{number}]", levels - 1, room)
+            yield from _problems(item, f"{place}[{number}]", level + 1, depth, room)
     elif value is not None:
         yield f"{place}: {_name(value)} can't be written as JSON; pass text, numbers, lists and objects"

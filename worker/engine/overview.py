@@ -39,7 +39,8 @@ def runs(
     conn: Connection, *, kind: str | None = None, job_id: int | None = None, limit: int = 20
 ) -> list[dict[str, Any]]:
     """Attempts, the newest first. `id` is the job's, (id, lease) the run's; durations in milliseconds, times aware."""
-    rows = _rows(conn, "runs", {"kind": kind, "job_id": job_id, "limit": limit})
+    statement = "runs" if job_id is None else "runs_of_job"
+    rows = _rows(conn, statement, {"kind": kind, "job_id": job_id, "limit": limit})
     return [{"id": row.pop("job_id"), **row} for row in rows]
 
 

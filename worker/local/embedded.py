@@ -22,9 +22,9 @@ import click
 import psycopg
 from psycopg.pq import PGconn, Ping
 
-from worker import disk, pids, programs
-from worker.programs import ServerError
-from worker.unprivileged import identity
+from worker.local import disk, pids, programs
+from worker.local.programs import ServerError
+from worker.local.unprivileged import identity
 
 _INITDB = (
     # Trust is safe where only the owner can enter the socket's folder and there is no TCP.

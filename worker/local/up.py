@@ -22,13 +22,14 @@ from types import FrameType
 import click
 from honcho.environ import parse_procfile
 
-from worker import disk, settings
-from worker.embedded import Server
+from worker import settings
 from worker.engine.model import NightshiftError
-from worker.parts import Parts, end_leftovers
-from worker.programs import ServerError
+from worker.local import disk
+from worker.local.embedded import Server
+from worker.local.parts import Parts, end_leftovers
+from worker.local.programs import ServerError
 
-_ROOT = Path(__file__).resolve().parent.parent
+_ROOT = Path(__file__).resolve().parent.parent.parent
 _PARTS = ("web", "jobs")
 _GRACE_SECONDS = 30.0  # `jobs` may drain for 25
 _SERVER_CHECK_SECONDS = 2.0

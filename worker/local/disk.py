@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from worker.programs import ServerError
+from worker.local.programs import ServerError
 
 
 def is_full(folder: Path) -> str:

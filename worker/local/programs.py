@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 
 from worker.engine.model import NightshiftError
-from worker.unprivileged import Identity
+from worker.local.unprivileged import Identity
 
 MAJOR = "18"
 _SOCKET_LIMIT = 103 if sys.platform == "darwin" else 107

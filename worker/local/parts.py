@@ -24,7 +24,7 @@ from honcho.colour import get_colours
 from honcho.printer import Message, Printer
 from honcho.process import Popen
 
-from worker import pids, tether
+from worker.local import pids, tether
 
 _FIRST_DELAY, _LONGEST_DELAY = 1.0, 30.0  # seconds
 _STEADY_SECONDS = 60.0  # who ran as long starts again with the first delay
