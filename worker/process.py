@@ -15,7 +15,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
@@ -249,8 +248,11 @@ class Process:
     def _end_at_last(self) -> None:
         """SIGTERM wins whatever hangs: a database that neither answers nor refuses, a tick that waits for a lock."""
         time.sleep(self._settings.grace.total_seconds() + _LAST_RESORT_SECONDS)
-        with suppress(Exception):
-            log.error("process.hung: ending without the rest; leases that are left will run out")
+        # By another thread, for the log itself may be what hangs.
+        words = "process.hung: ending without the rest; leases that are left will run out"
+        last = threading.Thread(target=log.error, args=(words,), daemon=True)
+        last.start()
+        last.join(0.3)
         os._exit(1)
 
 

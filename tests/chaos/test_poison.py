@@ -128,7 +128,7 @@ def test_a_thread_that_takes_its_process_down_runs_in_a_child_the_second_time_an
         wait_mark(db, poison)
         first.wait(60)
         if kind == "loops-in-c":
-            assert "in loops_in_c" in "".join(first.lines), "its last words name the handler"
+            assert first.wait_line("in loops_in_c"), "its last words name the handler"
         second = stack.enter_context(JobsProcess(url)).started()
         beside += neighbours(db)
         wait_gone(db, [poison, *beside], 30)

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.processes import JobsProcess
 from tests.support.proxy import Proxy
-from tests.support.waits import wait_ended, wait_mark, wait_until
+from tests.support.waits import wait_ended, wait_mark, wait_running, wait_until
 from worker.engine import queue
 
 pytestmark = pytest.mark.chaos
@@ -155,6 +155,20 @@ def test_sigterm_ends_a_process_that_never_reached_its_database(url: str) -> Non
             refused.signal(signal.SIGTERM)
             assert refused.wait(3) == 0
             assert refused.is_all_gone(2)
+
+
+def test_sigterm_wins_while_nobody_reads_the_log(url: str, db: psycopg.Connection) -> None:
+    """A pipe that is full stops every thread that has something to say."""
+    with JobsProcess(url, is_heard=False, grace_seconds=1) as jobs:
+        job = queue.enqueue(db, "floods").id
+        wait_running(db, job, seconds=20)
+        wait_until(
+            db,
+            "select seen_at > started_at + interval '1 s' from processes where exists (select from job_progress)",
+        )
+        jobs.signal(signal.SIGTERM)
+        jobs.wait(6.5)
+        assert jobs.is_all_gone(1)
 
 
 def test_a_grandchild_is_ended_with_its_attempt_and_can_be_ended_by_it(url: str, db: psycopg.Connection) -> None:

@@ -18,7 +18,7 @@ def test_a_stopped_owner_that_wakes_is_refused_and_the_other_s_result_stands(url
     with JobsProcess(url) as first:
         first.started()
         kinds = ("steady", "settles", "steady-alone", "settles-alone")
-        jobs = {kind: queue.enqueue(db, kind, {"seconds": 1.5, "n": 1}).id for kind in kinds}
+        jobs = {kind: queue.enqueue(db, kind, {"seconds": 4, "n": 1}).id for kind in kinds}
         for job in jobs.values():
             wait_mark(db, job)
         first.signal_all(signal.SIGSTOP)

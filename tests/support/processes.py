@@ -23,8 +23,11 @@ _MARK = "TEST_PROCESS_MARK"
 class JobsProcess:
     """One jobs process in a session of its own. Leaving the block kills it and everything that came from it."""
 
-    def __init__(self, url: str, *, module: str = "tests.support.worker", **settings: Any) -> None:
+    def __init__(
+        self, url: str, *, module: str = "tests.support.worker", is_heard: bool = True, **settings: Any
+    ) -> None:
         self.mark = uuid4().hex
+        self._is_heard = is_heard  # else nobody reads its log until the end
         chosen = {"lease_seconds": 2, "poll_seconds": 60, "grace_seconds": 20, "slots": 8} | {
             name: value for name, value in settings.items() if not name.isupper()
         }
@@ -51,13 +54,16 @@ class JobsProcess:
             start_new_session=True,
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
+        if self._is_heard:
+            self._reader.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self._popen.kill()
         self._popen.wait()
         assert pids.wait(lambda: not self._kill_all(), 10), "processes that can't be killed"
+        if not self._is_heard:
+            self._reader.start()
         self._reader.join(timeout=10)
         assert self._popen.stderr is not None
         self._popen.stderr.close()
