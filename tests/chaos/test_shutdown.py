@@ -110,7 +110,8 @@ def test_twenty_starts_and_stops_leave_nothing(url: str, db: psycopg.Connection)
                     jobs.started()
                 jobs.signal(signal.SIGTERM)
             codes += [jobs.wait(15) for jobs in four]
-            assert all(jobs.is_all_gone(2) for jobs in four)
+            # A fork server that is still loading its modules learns of the end when it has.
+            assert all(jobs.is_all_gone(10) for jobs in four)
     # One that was told before its first line of code ran ended as any program does.
     assert set(codes) <= {0, -signal.SIGTERM}
     assert codes.count(0) >= 10
