@@ -61,7 +61,7 @@ def test_past_the_grace_time_work_is_given_back_at_once_and_not_charged(url: str
         jobs.signal(signal.SIGTERM)
         assert jobs.wait(5) == 0
         assert time.monotonic() - began < 4
-        assert jobs.is_all_gone(1)
+        assert jobs.is_all_gone(3)
     rows = db.execute("select status, attempt, interruptions, deaths, run_at <= clock_now() from jobs").fetchall()
     assert rows == [("queued", 0, 1, 0, True)] * 3
     runs = db.execute("select outcome, attempt, error from job_runs").fetchall()
@@ -110,7 +110,8 @@ def test_twenty_starts_and_stops_leave_nothing(url: str, db: psycopg.Connection)
                     jobs.started()
                 jobs.signal(signal.SIGTERM)
             codes += [jobs.wait(15) for jobs in four]
-            assert all(jobs.is_all_gone(2) for jobs in four)
+            # A fork server that is still loading its modules learns of the end when it has.
+            assert all(jobs.is_all_gone(10) for jobs in four)
     # One that was told before its first line of code ran ended as any program does.
     assert set(codes) <= {0, -signal.SIGTERM}
     assert codes.count(0) >= 10
@@ -143,7 +144,7 @@ def test_sigterm_wins_while_the_database_is_out_of_reach(url: str, db: psycopg.C
             jobs.signal(signal.SIGTERM)
         for jobs in both:
             jobs.wait(began + 6.5 - time.monotonic())
-            assert jobs.is_all_gone(1)
+            assert jobs.is_all_gone(3)
             assert len(jobs.lines) < 20, "".join(jobs.lines)
 
 
@@ -153,7 +154,7 @@ def test_sigterm_ends_a_process_that_never_reached_its_database(url: str) -> Non
         with JobsProcess(proxy.url, grace_seconds=1) as refused:
             refused.wait_line("process_start.failed")
             refused.signal(signal.SIGTERM)
-            assert refused.wait(3) == 0
+            assert refused.wait(6) == 0
             assert refused.is_all_gone(2)
 
 
@@ -168,7 +169,7 @@ def test_sigterm_wins_while_nobody_reads_the_log(url: str, db: psycopg.Connectio
         )
         jobs.signal(signal.SIGTERM)
         jobs.wait(6.5)
-        assert jobs.is_all_gone(1)
+        assert jobs.is_all_gone(3)
 
 
 def test_a_grandchild_is_ended_with_its_attempt_and_can_be_ended_by_it(url: str, db: psycopg.Connection) -> None:

@@ -47,7 +47,7 @@ def test_a_handler_may_go_on_after_its_completion_was_committed(url: str, db: ps
         jobs.started()
         ids = [queue.enqueue(db, kind, {"seconds": 3}).id for kind in ("settles-slowly", "settles-slowly-alone")]
         for job in ids:
-            wait_ended(db, job, seconds=3)
+            wait_ended(db, job)
         for job in ids:
             wait_mark(db, job, "ended")
         assert not [line for line in jobs.lines if "lease_lost" in line]

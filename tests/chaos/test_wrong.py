@@ -56,7 +56,7 @@ def test_a_database_without_tables_is_waited_for_and_said_so(server: str) -> Non
                 for jobs in (given_up, patient):
                     jobs.wait_line("run ./nightshift migrate")
                 given_up.signal(signal.SIGTERM)
-                assert given_up.wait(3) == 0
+                assert given_up.wait(6) == 0
                 schema.migrate(url)
                 patient.started()
                 with database.connect(url, "test") as own:

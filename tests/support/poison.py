@@ -13,11 +13,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+from tests.support.oddities import odd, odd_error
 from worker.engine.context import Context
 from worker.engine.model import Args, Handler, Kind, Verdict
 from worker.engine.schedules import every
@@ -221,55 +221,6 @@ def starts_a_program(ctx: Context, args: Plan) -> Verdict:
     with subprocess.Popen(["sleep", "600"], stdin=subprocess.DEVNULL) as program:
         program.terminate()
         return {"code": program.wait(timeout=10)}
-
-
-class Unreadable:
-    """Nothing about it can be read."""
-
-    def __str__(self) -> str:
-        raise RuntimeError("no text")
-
-    __repr__ = __str__
-
-
-def _deep() -> Any:
-    value: Any = []
-    for _ in range(10_000):
-        value = [value]
-    return value
-
-
-def odd(ctx: Context, args: Plan) -> Any:
-    """Returns something that no JSON holds."""
-    cycle: dict[str, Any] = {}
-    cycle["self"] = cycle
-    values: dict[str, Callable[[], Any]] = {
-        "nul": lambda: {"text": "a\0b"},
-        "surrogate": lambda: {"text": "\ud800"},
-        "nan": lambda: {"n": float("nan")},
-        "huge": lambda: {"text": "x" * 10_000_000},
-        "deep": lambda: {"list": _deep()},
-        "bytes": lambda: {"b": b"\xff\xfe"},
-        "set": lambda: {"s": {1, 2}},
-        "big": lambda: {"n": 10**5000},
-        "cycle": lambda: cycle,
-        "unreadable": lambda: {"x": Unreadable()},
-        "text": lambda: "just text",
-        "object": Unreadable,
-    }
-    return values[args.value]()
-
-
-def odd_error(ctx: Context, args: Plan) -> Verdict:
-    """Raises something whose text is a trap."""
-    if args.value == "deep":
-        return odd_error(ctx, args)
-    errors: dict[str, Any] = {
-        "nul": lambda: RuntimeError("a\0b \ud800"),
-        "huge": lambda: RuntimeError("x" * 50_000_000),
-        "unreadable": lambda: RuntimeError(Unreadable()),
-    }
-    raise errors[args.value]()
 
 
 # As a child and as a thread: the name in a child ends in "-alone".
