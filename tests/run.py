@@ -19,8 +19,8 @@ STAGES = {
     "types": ["mypy"],
     "imports": ["lint-imports"],
 }
-# A file stays with one of the two, since its tests share what was made for them.
-OPTIONS = ["-n", "2", "--dist", "loadfile", "-p", "tests.support.reports"]
+# Three, for the tests wait more than they work. A file stays with one of them, since its tests share what was made for them.
+OPTIONS = ["-n", "3", "--dist", "loadfile", "-p", "tests.support.reports"]
 # Not packages of Python: what they are, where they may be, the Debian package, and what fails without them.
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 OLD_SERVER = Path("/usr/lib/postgresql/15/bin/postgres")
