@@ -23,7 +23,7 @@ from tests.webapp.conftest import PASSWORD
 from tests.webapp.test_pages import HOSTILE
 from worker import operators
 
-CHROMIUM = shutil.which("chromium")
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 FLAGS = [
     "--headless",
     "--no-sandbox",
@@ -34,7 +34,6 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed: apt-get install chromium")
 
 
 class _Quiet(WSGIRequestHandler):
@@ -46,6 +45,7 @@ class _Quiet(WSGIRequestHandler):
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    assert CHROMIUM is not None, "Chromium is not installed: apt-get install chromium"
     with sync_playwright() as playwright:
         launched = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield launched
