@@ -175,8 +175,20 @@ def test_a_changed_schedule_leaves_a_retry_its_time(conn: psycopg.Connection) ->
     ends(conn, claim_next(conn), Result(Outcome.FAILED, error="x"))
     retry = recurring(conn)["run_at"]
     changed = Kind("nightly", ok, "", args=Number, schedule=cron("30 4 * * *"))
+    publish(conn, changed)
     assert tick(conn, changed) == ["nightly"]
     assert recurring(conn)["run_at"] == retry
+
+
+def test_old_code_beside_new_does_not_move_a_row_back(conn: psycopg.Connection) -> None:
+    publish(conn)
+    tick(conn)
+    changed = Kind("nightly", ok, "", args=Number, schedule=cron("30 4 * * *"))
+    publish(conn, changed)
+    assert tick(conn, changed) == ["nightly"]
+    moved = recurring(conn)["run_at"]
+    assert tick(conn) == []  # the catalogue from before, in a process that has yet to end
+    assert recurring(conn)["run_at"] == moved
 
 
 def test_a_running_row_is_not_moved(conn: psycopg.Connection) -> None:
@@ -185,6 +197,7 @@ def test_a_running_row_is_not_moved(conn: psycopg.Connection) -> None:
     claim_next(conn)
     before = recurring(conn)
     changed = Kind("nightly", ok, "", args=Number, schedule=cron("30 4 * * *"), queue="slow")
+    publish(conn, changed)
     assert tick(conn, changed) == []
     assert recurring(conn) == before
 
@@ -200,6 +213,7 @@ def test_one_impossible_schedule_is_marked_and_stops_no_other(conn: psycopg.Conn
     assert tick(conn, lame, HOURLY) == ["nightly"]
     assert "US/Pacific-New" in one(conn, "select schedule_error from job_kinds where kind = 'a-lame-one'")
     mended = Kind("a-lame-one", ok, "", args=Number, schedule=cron("0 4 * * *", "US/Pacific"))
+    publish(conn, mended)
     assert tick(conn, mended, HOURLY) == ["a-lame-one"]
     assert one(conn, "select schedule_error from job_kinds where kind = 'a-lame-one'") is None
 

@@ -90,7 +90,8 @@ def put_back_missing(conn: Connection, catalogue: Sequence[Kind]) -> list[str]:
     """
     schedules = {kind.name: kind for kind in catalogue if kind.schedule is not None}
     changed = []
-    for row in conn.execute(db.statement("recurrences"), {"kinds": list(schedules)}).fetchall():
+    values = {"kinds": list(schedules), "schedules": [str(kind.schedule) for kind in schedules.values()]}
+    for row in conn.execute(db.statement("recurrences"), values).fetchall():
         kind = schedules[row[0]]
         try:
             error, is_changed = None, _put_right(conn, kind, row)
