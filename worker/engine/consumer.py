@@ -27,11 +27,11 @@ _MOST_FINISHES = 1000
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What one turn did, and how long nothing is known to be due."""
+    """What one turn did, whether more may be due already, and how long nothing is known to be."""
 
     finished: int
     claimed: int
-    is_full: bool
+    has_more: bool
     due_in: float | None
 
 
@@ -70,11 +70,14 @@ class Consumer:
         # Committed, so nothing that may fail comes before this: what was claimed and not begun would be lost until its lease ends.
         self._slots.let_go((f.job.id, f.job.lease) for f in finishes)
         self._slots.submit(claimed)
-        is_full = any(sum(job.queue == name for job in claimed) >= room for name, room in rooms.items())
-        if self.is_draining or is_full:
-            return Turn(len(finishes), len(claimed), is_full, None)
+        # A claim looks at as many rows as there is room for, and of a recurring kind's takes one: others may stand behind them.
+        has_more = any(job.is_recurring for job in claimed) or any(
+            sum(job.queue == name for job in claimed) >= room for name, room in rooms.items()
+        )
+        if self.is_draining or has_more:
+            return Turn(len(finishes), len(claimed), has_more, None)
         with self._link.use() as conn:
-            return Turn(len(finishes), len(claimed), is_full, self._due_in(conn))
+            return Turn(len(finishes), len(claimed), has_more, self._due_in(conn))
 
     def run(self, is_over: threading.Event) -> None:
         """Turns until told to stop. An error of the database costs a jittered pause, never the loop."""
@@ -87,7 +90,7 @@ class Consumer:
                 is_over.wait(self.outage.pause())
                 continue
             self.outage.end()
-            if turn.is_full and turn.claimed:
+            if turn.has_more and turn.claimed:
                 continue
             wait = self._poll.total_seconds()
             self.wake.wait(wait if turn.due_in is None else max(0.0, min(wait, turn.due_in)))
